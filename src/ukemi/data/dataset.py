@@ -1,0 +1,202 @@
+"""Labelled images: what every reader returns and every loop consumes."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ukemi import randomness
+from ukemi.errors import UserError
+from ukemi.randomness import Stream
+
+
+class Images(Protocol):
+    """What holds the pixels: a tensor, or something that decodes rows on demand. `images[positions]` gives NCHW."""
+
+    @property
+    def shape(self) -> Sequence[int]: ...
+
+    def __getitem__(self, positions: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of a data set on the device: identities `[N]`, pixels in [0, 1] `[N, C, H, W]`, labels `[N]`."""
+
+    index: Tensor
+    images: Tensor
+    labels: Tensor
+
+
+@dataclass(frozen=True)
+class Data:
+    """Images with labels. `index` is each sample's identity, which survives splits and subsets."""
+
+    images: Images
+    """uint8 0..255 or float32 0..1, `[N, C, H, W]`"""
+    labels: Tensor
+    """int64 `[N]`"""
+    classes: tuple[str, ...]
+    index: Tensor
+    """int64 `[N]`, below `identities`"""
+    identities: int
+    """how many samples the whole set has: the size of anything stored per sample"""
+    groups: Tensor | None = None
+    """int64 `[N]`; samples of one group (frames of one track) never part in a split"""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def channels(self) -> int:
+        return self.images.shape[1]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width."""
+        return self.images.shape[2], self.images.shape[3]
+
+    def take(self, positions: Tensor) -> "Data":
+        """The samples at `positions`, with their identities."""
+        images = self.images[positions] if isinstance(self.images, Tensor) else _Rows(self.images, positions)
+        groups = None if self.groups is None else self.groups[positions]
+        return replace(self, images=images, labels=self.labels[positions], index=self.index[positions], groups=groups)
+
+    def to(self, device: torch.device | str, spare: float = 0.25) -> "Data":
+        """The whole set on `device` where it fits with `spare` of its free memory to go, else unchanged."""
+        device = torch.device(device)
+        if not isinstance(self.images, Tensor):
+            return self
+        if device.type == "cuda":
+            free = torch.cuda.mem_get_info(device)[0]
+            if self.images.numel() * self.images.element_size() > (1 - spare) * free:
+                return self
+        return replace(self, images=self.images.to(device), labels=self.labels.to(device), index=self.index.to(device))
+
+    def batch(self, positions: Tensor, device: torch.device | str) -> Batch:
+        """The samples at `positions` as a batch on `device`; where the pixels are elsewhere, only these rows travel."""
+        home = self.labels.device
+        positions = positions.to(home)
+        images = self.images[positions]
+        if torch.device(device).type == "cuda" and images.device.type == "cpu":
+            images = images.pin_memory()
+        images = images.to(device, non_blocking=True)
+        return Batch(
+            self.index[positions].to(device, non_blocking=True),
+            as_float(images),
+            self.labels[positions].to(device, non_blocking=True),
+        )
+
+    def batches(self, order: Sequence[Tensor], device: torch.device | str) -> Iterator[Batch]:
+        """The batches of `order` one by one; rows that are not on the device are fetched one batch ahead."""
+        if self.labels.device.type == torch.device(device).type and isinstance(self.images, Tensor):
+            yield from (self.batch(positions, device) for positions in order)
+            return
+        with ThreadPoolExecutor(1) as ahead:
+            waiting = [ahead.submit(self.batch, positions, device) for positions in order[:1]]
+            for positions in order[1:]:
+                waiting.append(ahead.submit(self.batch, positions, device))
+                yield waiting.pop(0).result()
+            for last in waiting:
+                yield last.result()
+
+    def split(self, share: float, seed: int) -> tuple["Data", "Data"]:
+        """Two parts, the second with about `share` of the samples, drawn by `seed`; groups stay together."""
+        if not 0 < share < 1:
+            raise UserError(f"validation: the share should lie between 0 and 1, but {share} was given.")
+        groups = self.index if self.groups is None else self.groups
+        names, group_of = torch.unique(groups.cpu(), return_inverse=True)
+        rank = randomness.bits(names, seed=seed, stream=Stream.SPLIT).argsort(stable=True).argsort(stable=True)
+        sizes = torch.bincount(group_of, minlength=len(names))
+        before = torch.empty_like(sizes)
+        before[rank] = torch.arange(len(names))
+        cut = sizes[before].cumsum(0) <= max(1, round(share * len(self)))
+        held_out = cut[rank][group_of]
+        if not held_out.any() or held_out.all():
+            raise UserError(
+                f"validation: a share of {share} of {len(self)} samples in {len(names)} groups leaves one part empty."
+            )
+        return self.take(torch.nonzero(~held_out).flatten()), self.take(torch.nonzero(held_out).flatten())
+
+
+class _Rows:
+    """Rows of something that decodes on demand."""
+
+    def __init__(self, images: Images, positions: Tensor) -> None:
+        self._images, self._positions = images, positions
+        self.shape = (len(positions), *images.shape[1:])
+
+    def __getitem__(self, positions: Tensor) -> Tensor:
+        return self._images[self._positions[positions]]
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set by name: what to train on and what to test on."""
+
+    name: str
+    train: Data
+    test: Data
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.train.classes
+
+
+def as_float(images: Tensor) -> Tensor:
+    """uint8 0..255 as float32 0..1; float pixels unchanged."""
+    return images.float() / 255 if images.dtype == torch.uint8 else images
+
+
+def labelled(
+    images: Tensor | Images,
+    labels: Tensor,
+    classes: Sequence[str] | None = None,
+    *,
+    groups: Tensor | None = None,
+    name: str = "data",
+) -> Data:
+    """Checks pixels and labels where they enter and gives every sample its identity, 0..N-1.
+
+    `images` is uint8 or float `[N, H, W]`, `[N, C, H, W]`; `classes` defaults to the label numbers as text.
+    """
+    if isinstance(images, Tensor):
+        images = check_pixels(images[:, None] if images.ndim == 3 else images, name)
+    labels = labels.long().flatten()
+    count = images.shape[0]
+    if count == 0:
+        raise UserError(f"{name}: there is no image in it.")
+    if len(labels) != count:
+        raise UserError(f"{name}: {count} images but {len(labels)} labels.")
+    if int(labels.min()) < 0:
+        raise UserError(f"{name}: labels should count from 0, but {int(labels.min())} is among them.")
+    if classes is None:
+        classes = [str(number) for number in range(int(labels.max()) + 1)]
+    if int(labels.max()) >= len(classes):
+        raise UserError(f"{name}: label {int(labels.max())} is beyond its {len(classes)} classes.")
+    if len(classes) < 2:
+        raise UserError(f"{name}: there is one class only ({classes[0]!r}); a classifier needs at least two.")
+    return Data(images, labels, tuple(classes), torch.arange(count), count, groups)
+
+
+def check_pixels(images: Tensor, name: str = "images") -> Tensor:
+    """`[N, C, H, W]` in uint8, or in float32 with every value in [0, 1]; anything else is named in a sentence."""
+    if images.ndim != 4 or 0 in images.shape[1:]:
+        raise UserError(f"{name}: images should have the shape [N, C, H, W], but {list(images.shape)} was given.")
+    if images.dtype == torch.uint8:
+        return images
+    if not images.is_floating_point():
+        raise UserError(f"{name}: pixels should be uint8 or float, but {images.dtype} was given.")
+    images = images.float()
+    bad = ~images.isfinite().flatten(1).all(1)
+    if bad.any():
+        raise UserError(f"{name}: image {int(bad.nonzero()[0])} has a pixel that is NaN or infinite.")
+    if len(images) and not (0 <= float(images.min()) and float(images.max()) <= 1):
+        raise UserError(
+            f"{name}: pixels should lie in [0, 1], but {float(images.min()):g} to {float(images.max()):g} was given"
+            " (normalisation belongs into the model: ukemi.Normalize)."
+        )
+    return images
