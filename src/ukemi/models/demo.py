@@ -2,16 +2,11 @@
 
 from torch import nn
 
-from ukemi.models.layers import conv_bn, flat_features
+from ukemi.models.layers import Conv, Dense, Flat, sequential
 from ukemi.models.shape import Shape
 
 
 def demo_cnn(shape: Shape) -> nn.Module:
     """Conv5/2 16, Conv3/2 32, Conv3/2 64, each with BatchNorm and ReLU, then flatten and Linear."""
-    features = nn.Sequential(
-        *conv_bn(shape.channels, 16, kernel=5, stride=2),
-        *conv_bn(16, 32, stride=2),
-        *conv_bn(32, 64, stride=2),
-        nn.Flatten(),
-    )
-    return nn.Sequential(*features, nn.Linear(flat_features(features, shape), shape.classes))
+    rows = [Conv(width, kernel, 2, bias=False, norm=True) for width, kernel in ((16, 5), (32, 3), (64, 3))]
+    return sequential(shape, [*rows, Flat(), Dense(shape.classes, relu=False)])

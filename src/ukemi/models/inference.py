@@ -1,0 +1,53 @@
+"""Forward passes that leave no trace: no gradient, no statistics, no random numbers, shapes that stay fixed."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+ROWS_BUDGET = 2**24
+"""How many pixel values one scoring pass may hold: 5,461 images of 3 x 32 x 32, 111 of 3 x 224 x 224."""
+
+
+def rows_per_pass(image_shape: tuple[int, ...]) -> int:
+    """How many images of this shape `(C, H, W)` go through the model at once."""
+    pixels = 1
+    for side in image_shape:
+        pixels *= side
+    return max(1, ROWS_BUDGET // pixels)
+
+
+@contextmanager
+def scoring(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """Evaluation mode without gradient; the model's modes and the global random state are as before afterwards."""
+    was_training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.inference_mode():
+            yield
+    finally:
+        for module in was_training:
+            module.training = True
+
+
+def padded(rows: Tensor, count: int) -> Tensor:
+    """`rows` with its first row repeated behind it until there are `count`: a chunk's shape never changes."""
+    missing = count - len(rows)
+    return rows if missing == 0 else torch.cat([rows, rows[:1].expand(missing, *rows.shape[1:])])
+
+
+def logits(model: nn.Module, images: Tensor, chunk: int) -> Tensor:
+    """The model's logits for `images`, in chunks of one size, the last one padded."""
+    parts = []
+    with scoring(model, images.device):
+        for start in range(0, len(images), chunk):
+            rows = images[start : start + chunk]
+            parts.append(model(padded(rows, chunk))[: len(rows)].float())
+        result = torch.cat(parts)
+    return result.clone()  # outside inference mode: an ordinary tensor
+
+
+def default_chunk(image_shape: tuple[int, ...], device: torch.device) -> int:
+    """Rows per chunk that keep a processor's caches or a GPU busy."""
+    return min(rows_per_pass(image_shape), 4096 if device.type == "cuda" else 256)
