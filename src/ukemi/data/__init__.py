@@ -1,14 +1,25 @@
-"""Data sets: readers of the official formats, the embedded set, image folders."""
+"""Data sets: readers of the official formats, image folders, .npz files and the embedded set."""
 
 from ukemi.data.dataset import Batch, Data, DataSet, Images, as_float, check_pixels, labelled
-from ukemi.data.npz import fashion_mini
-from ukemi.errors import UserError
+from ukemi.data.folders import read_folder
+from ukemi.data.loading import Row, load, places, survey
+from ukemi.data.npz import read_npz
+from ukemi.data.sources import SOURCES, Source
 
-__all__ = ["Batch", "Data", "DataSet", "Images", "as_float", "check_pixels", "labelled", "load"]
-
-
-def load(name: str) -> DataSet:
-    """A data set by name."""
-    if name == "fashion-mini":
-        return fashion_mini()
-    raise UserError(f"data: {name!r} is not known.")
+__all__ = [
+    "SOURCES",
+    "Batch",
+    "Data",
+    "DataSet",
+    "Images",
+    "Row",
+    "Source",
+    "as_float",
+    "check_pixels",
+    "labelled",
+    "load",
+    "places",
+    "read_folder",
+    "read_npz",
+    "survey",
+]

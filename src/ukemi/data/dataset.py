@@ -113,7 +113,8 @@ class Data:
         sizes = torch.bincount(group_of, minlength=len(names))
         before = torch.empty_like(sizes)
         before[rank] = torch.arange(len(names))
-        cut = sizes[before].cumsum(0) <= max(1, round(share * len(self)))
+        # A group goes over where that brings the second part nearer to its share; single samples fill it exactly.
+        cut = sizes[before].cumsum(0) - sizes[before] / 2 <= max(1, round(share * len(self)))
         held_out = cut[rank][group_of]
         if not held_out.any() or held_out.all():
             raise UserError(
@@ -194,7 +195,7 @@ def check_pixels(images: Tensor, name: str = "images") -> Tensor:
     bad = ~images.isfinite().flatten(1).all(1)
     if bad.any():
         raise UserError(f"{name}: image {int(bad.nonzero()[0])} has a pixel that is NaN or infinite.")
-    if len(images) and not (0 <= float(images.min()) and float(images.max()) <= 1):
+    if len(images) and (float(images.min()) < 0 or float(images.max()) > 1):
         raise UserError(
             f"{name}: pixels should lie in [0, 1], but {float(images.min()):g} to {float(images.max()):g} was given"
             " (normalisation belongs into the model: ukemi.Normalize)."

@@ -1,7 +1,8 @@
-"""Images and labels in one .npz file."""
+"""Images and labels in one .npz file, the embedded set among them."""
 
 import zipfile
-from collections.abc import Sequence
+import zlib
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -10,46 +11,38 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ukemi.data.classes import FASHION
 from ukemi.data.dataset import Data, DataSet, labelled
 from ukemi.errors import UserError
-
-FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
 
 TEST_SHARE = 0.2
 """What is held out for the test where a file or folder has no test part of its own."""
 
-_ONE_PART = (("images", "labels"), ("x", "y"))
+_WHOLE = (("images", "labels"), ("x", "y"))
 _GROUPS = ("track", "groups")
 
+Arrays = Mapping[str, NDArray[np.generic]]
 
-def read_npz(
-    path: Path,
-    *,
-    name: str | None = None,
-    classes: Sequence[str] | None = None,
-    test_share: float = TEST_SHARE,
-    seed: int = 0,
-) -> DataSet:
+
+def read_npz(path: Path, *, name: str | None = None, classes: Sequence[str] | None = None, seed: int = 0) -> DataSet:
     """`x_train, y_train, x_test, y_test`, or `images, labels` (or `x, y`) alone, of which a share becomes the test.
 
-    Pixels are uint8, or float in [0, 1], as `[N, H, W]`, `[N, H, W, C]` or `[N, C, H, W]`. Optional are `classes` (text)
-    and `track_train` or `groups_train`: samples of one group never part in a split.
+    Pixels are uint8, or float in [0, 1], as `[N, H, W]`, `[N, H, W, C]` or `[N, C, H, W]`. Optional are `classes`
+    (text) and `track_train` or `groups_train`: samples of one group never part in a split.
     """
     arrays = _arrays(path)
-    names = tuple(str(text) for text in arrays["classes"]) if "classes" in arrays else classes
     title = name or path.stem
-    if "x_train" in arrays:
-        _require(path, arrays, ("x_train", "y_train", "x_test", "y_test"))
-        parts = [_part(path, arrays, f"x_{part}", f"y_{part}", f"_{part}", names) for part in ("train", "test")]
-        return joined(title, *parts, place=path)
-    for x, y in _ONE_PART:
-        if x in arrays:
-            _require(path, arrays, (x, y))
-            whole = _part(path, arrays, x, y, "", names)
-            return DataSet(title, *whole.split(test_share, seed))
+    if "classes" in arrays:
+        classes = [str(text) for text in arrays["classes"].flatten()]
+    if "x_train" in arrays or "x_test" in arrays:
+        train = _part(path, arrays, ("x_train", "y_train"), "_train", classes)
+        return joined(title, train, _part(path, arrays, ("x_test", "y_test"), "_test", train.classes), place=path)
+    for keys in _WHOLE:
+        if keys[0] in arrays:
+            return DataSet(title, *_part(path, arrays, keys, "", classes).split(TEST_SHARE, seed))
     raise UserError(
         f"data: {path} should hold x_train, y_train, x_test and y_test, or images and labels,"
-        f" but it holds {', '.join(sorted(arrays)) or 'nothing'}."
+        f" but it holds {_listed(arrays)}."
     )
 
 
@@ -60,57 +53,62 @@ def fashion_mini() -> DataSet:
 
 
 def joined(name: str, train: Data, test: Data, *, place: Path) -> DataSet:
-    """A data set of two parts that were read apart, checked to fit each other."""
-    if train.images.shape[1:] != test.images.shape[1:]:
-        shapes = [" x ".join(str(side) for side in part.images.shape[1:]) for part in (train, test)]
-        raise UserError(f"data: the images in {place} are {shapes[0]} in train but {shapes[1]} in test.")
-    if len(test.classes) > len(train.classes):
-        missing = test.classes[len(train.classes)]
-        raise UserError(f"data: class {missing!r} is in the test part of {place}, but the train part lacks it.")
-    return DataSet(name, train, Data(test.images, test.labels, train.classes, test.index, test.identities, test.groups))
+    """A data set of two parts that were read apart, checked to have images of one shape."""
+    shapes = [tuple(part.images.shape[1:]) for part in (train, test)]
+    if shapes[0] != shapes[1]:
+        raise UserError(
+            f"data: the images in {place} are {' x '.join(map(str, shapes[0]))} in its train part"
+            f" but {' x '.join(map(str, shapes[1]))} in its test part."
+        )
+    return DataSet(name, train, test)
 
 
-def _arrays(path: Path) -> dict[str, NDArray[np.generic]]:
+def channels_first(pixels: NDArray[np.generic], name: str) -> Tensor:
+    """`[N, H, W]`, `[N, H, W, C]` or `[N, C, H, W]` as `[N, C, H, W]`; an axis of 1 or 3 holds the channels."""
+    if pixels.dtype != np.uint8 and pixels.dtype.kind != "f":
+        raise UserError(f"{name}: pixels should be uint8 or float in [0, 1], but {pixels.dtype} was given.")
+    if pixels.ndim == 3:
+        pixels = pixels[:, None]
+    if pixels.ndim != 4 or not {1, 3} & {pixels.shape[1], pixels.shape[3]}:
+        raise UserError(
+            f"{name}: images should be grey or RGB, [N, H, W], [N, H, W, C] or [N, C, H, W] with C 1 or 3,"
+            f" but {list(pixels.shape)} was given."
+        )
+    if pixels.shape[1] not in (1, 3):
+        pixels = pixels.transpose(0, 3, 1, 2)
+    # torch has no long double and no foreign byte order
+    return torch.from_numpy(np.ascontiguousarray(pixels, dtype=np.uint8 if pixels.dtype == np.uint8 else np.float32))
+
+
+def _arrays(path: Path) -> Arrays:
     try:
         with np.load(path, allow_pickle=False) as file:
             return {key: file[key] for key in file.files}
     except ValueError as error:
         if "allow_pickle" in str(error):
-            raise UserError(f"data: {path} holds arrays of Python objects, which are never unpickled.") from None
+            raise UserError(f"data: {path} is pickled or holds Python objects, which are never unpickled.") from None
         raise UserError(f"data: {path} can't be read as an .npz file ({error}).") from None
-    except (OSError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+    except (OSError, EOFError, zipfile.BadZipFile, zlib.error, AttributeError, TypeError) as error:
         raise UserError(f"data: {path} can't be read as an .npz file ({error}).") from None
 
 
-def _require(path: Path, arrays: dict[str, NDArray[np.generic]], keys: Sequence[str]) -> None:
+def _part(path: Path, arrays: Arrays, keys: tuple[str, str], suffix: str, classes: Sequence[str] | None) -> Data:
     missing = [key for key in keys if key not in arrays]
     if missing:
-        raise UserError(f"data: {path} lacks {' and '.join(missing)}; it holds {', '.join(sorted(arrays))}.")
+        raise UserError(f"data: {path} lacks {' and '.join(missing)}; it holds {_listed(arrays)}.")
+    name = f"data: {keys[0]} in {path}"
+    groups = next((_whole(arrays, key + suffix, path) for key in _GROUPS if key + suffix in arrays), None)
+    images = channels_first(arrays[keys[0]], name)
+    if groups is not None and len(groups) != len(images):
+        raise UserError(f"{name}: {len(images)} images but {len(groups)} groups.")
+    return labelled(images, _whole(arrays, keys[1], path), classes, groups=groups, name=name)
 
 
-def _part(
-    path: Path, arrays: dict[str, NDArray[np.generic]], x: str, y: str, suffix: str, classes: Sequence[str] | None
-) -> Data:
-    name = f"data: {x} in {path}"
-    labels = arrays[y]
-    if labels.dtype.kind not in "iu":
-        raise UserError(f"{name}: labels should be whole numbers, but {labels.dtype} was given in {y}.")
-    groups = next((arrays[key + suffix] for key in _GROUPS if key + suffix in arrays), None)
-    return labelled(
-        channels_first(arrays[x], name),
-        torch.from_numpy(labels.astype(np.int64)),
-        classes,
-        groups=None if groups is None else torch.from_numpy(groups.astype(np.int64)),
-        name=name,
-    )
+def _whole(arrays: Arrays, key: str, path: Path) -> Tensor:
+    if arrays[key].dtype.kind not in "iu":
+        raise UserError(f"data: {key} in {path} should hold whole numbers, but {arrays[key].dtype} was given.")
+    return torch.from_numpy(arrays[key].astype(np.int64).flatten())
 
 
-def channels_first(pixels: NDArray[np.generic], name: str) -> Tensor:
-    """`[N, H, W]`, `[N, H, W, C]` or `[N, C, H, W]` as `[N, C, H, W]`; a last axis of 1 or 3 is read as channels."""
-    if pixels.dtype.kind not in "uf" or (pixels.dtype.kind == "u" and pixels.dtype != np.uint8):
-        raise UserError(f"{name}: pixels should be uint8 or float in [0, 1], but {pixels.dtype} was given.")
-    if pixels.ndim == 3:
-        pixels = pixels[:, None]
-    elif pixels.ndim == 4 and pixels.shape[3] in (1, 3) and pixels.shape[1] not in (1, 3):
-        pixels = pixels.transpose(0, 3, 1, 2)
-    return torch.from_numpy(np.ascontiguousarray(pixels))
+def _listed(arrays: Arrays) -> str:
+    return ", ".join(sorted(arrays)) or "nothing"

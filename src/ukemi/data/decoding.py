@@ -1,0 +1,128 @@
+"""Image files to pixels: at once where they fit into memory, else row by row when asked for."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import torch
+from PIL import Image, UnidentifiedImageError
+from rich.console import Console
+from rich.progress import track
+from torch import Tensor
+
+from ukemi.data.dataset import Images
+from ukemi.errors import UserError
+
+MEMORY_LIMIT = 4 * 2**30
+"""Bytes of pixels up to which a part of a data set is decoded at once."""
+SHOWN_FROM = 2000
+"""Files from which a progress bar is shown."""
+
+Size = tuple[int, int]
+"""Height and width."""
+
+_THREADS = min(16, 2 * (os.cpu_count() or 1))
+_AHEAD = 256
+_DEEP = ("I", "F")
+_T = TypeVar("_T")
+
+
+class Files:
+    """Images that stay in their files: `files[positions]` decodes those rows with a pool of threads."""
+
+    def __init__(self, paths: Sequence[Path], size: Size, channels: int) -> None:
+        self._paths = list(paths)
+        self.shape = (len(self._paths), channels, *size)
+
+    def __getitem__(self, positions: Tensor) -> Tensor:
+        """uint8 `[positions, C, H, W]`"""
+        paths = [self._paths[position] for position in positions.flatten().tolist()]
+        return _decoded(paths, self.shape[1:], shown=False)
+
+
+def pixels(paths: Sequence[Path], size: Size, channels: int, *, limit: int = MEMORY_LIMIT) -> Images:
+    """All images as one uint8 tensor `[N, C, H, W]` where that takes at most `limit` bytes, else `Files`."""
+    if len(paths) * channels * size[0] * size[1] > limit:
+        return Files(paths, size, channels)
+    return _decoded(paths, (channels, *size), shown=len(paths) > SHOWN_FROM)
+
+
+def look(paths: Sequence[Path], size: Size | None) -> tuple[Size, int]:
+    """The size and the channels that all the images share: 1 where all are grey, else 3; reads only headers.
+
+    Images of mixed sizes need a `size` to be brought to.
+    """
+    seen = list(_mapped(_header, paths, "Looking at images", len(paths) > SHOWN_FROM))
+    channels = 1 if all(mode in ("1", "L") for _, mode in seen) else 3
+    if size is not None:
+        return size, channels
+    for path, (other, _) in zip(paths, seen, strict=True):
+        if other != seen[0][0]:
+            raise UserError(
+                f"data: images should be of one size, but {paths[0]} has {_text(seen[0][0])} and {path} has"
+                f" {_text(other)}; give a size to bring them to."
+            )
+    return seen[0][0], channels
+
+
+def decode(path: Path, shape: Sequence[int]) -> Tensor:
+    """One image file as uint8 `[C, H, W]`, brought to that size by bilinear resampling where it has another."""
+    channels, height, width = shape
+    with _opened(path) as image:
+        if image.mode == "P" and "transparency" in image.info:
+            image = image.convert("RGBA")
+        image = image.convert("L" if channels == 1 else "RGB")
+        if image.size != (width, height):
+            image = image.resize((width, height), Image.Resampling.BILINEAR)
+        return torch.from_numpy(np.array(image).reshape(height, width, channels)).permute(2, 0, 1)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Image.Image]:
+    """An image file, whose damage is told in a sentence that names it."""
+    try:
+        with Image.open(path) as image:
+            if image.mode.startswith(_DEEP):
+                raise UserError(f"data: {path} should have 8 bits per pixel, but its mode is {image.mode}.")
+            yield image
+    except UserError:
+        raise
+    except UnidentifiedImageError:
+        raise UserError(f"data: {path} can't be decoded (no image format is recognised).") from None
+    except Exception as error:  # Pillow raises whatever its parsers raise
+        raise UserError(f"data: {path} can't be decoded ({error}).") from None
+
+
+def _header(path: Path) -> tuple[Size, str]:
+    with _opened(path) as image:
+        return (image.height, image.width), image.mode
+
+
+def _decoded(paths: Sequence[Path], shape: Sequence[int], *, shown: bool) -> Tensor:
+    images_NCHW = torch.empty((len(paths), *shape), dtype=torch.uint8)
+    rows = _mapped(lambda path: decode(path, shape), paths, "Decoding images", shown)
+    for row, image_CHW in enumerate(rows):
+        images_NCHW[row] = image_CHW
+    return images_NCHW
+
+
+def _mapped(do: Callable[[Path], _T], paths: Sequence[Path], what: str, shown: bool) -> Iterator[_T]:
+    """`do` of each path, in order, by a pool of threads that runs at most `_AHEAD` results ahead."""
+    with ThreadPoolExecutor(_THREADS) as pool:
+        starts: Sequence[int] = range(0, len(paths), _AHEAD)
+        bar = track(starts, what, console=Console(stderr=True), transient=True, disable=not shown or not _watched())
+        for start in bar:
+            yield from pool.map(do, paths[start : start + _AHEAD])
+
+
+def _watched() -> bool:
+    return sys.stderr.isatty()
+
+
+def _text(size: Size) -> str:
+    return f"{size[0]} x {size[1]}"
