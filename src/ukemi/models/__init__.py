@@ -1,8 +1,23 @@
 """The papers' networks, the layer that normalises pixels, and a user's own network."""
 
-from ukemi.models.create import Row, create, listing
+from ukemi.models.check_head import check_head
+from ukemi.models.create import create
+from ukemi.models.imdb import freeze_first
+from ukemi.models.listing import Row, listing
 from ukemi.models.normalize import Normalize
+from ukemi.models.own import load_own
 from ukemi.models.registry import MODELS
 from ukemi.models.shape import Entry, Shape
 
-__all__ = ["MODELS", "Entry", "Normalize", "Row", "Shape", "create", "listing"]
+__all__ = [
+    "MODELS",
+    "Entry",
+    "Normalize",
+    "Row",
+    "Shape",
+    "check_head",
+    "create",
+    "freeze_first",
+    "listing",
+    "load_own",
+]

@@ -1,13 +1,11 @@
 """Makes a network of the table by its name."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
-import torch
 from torch import nn
 
 from ukemi.errors import UserError
-from ukemi.models.normalize import Normalize
+from ukemi.models.normalize import Normalize, behind_normalize
 from ukemi.models.registry import MODELS
 from ukemi.models.shape import Entry, Shape
 
@@ -29,30 +27,7 @@ def create(
     shape = Shape(channels, size, classes)
     entry = _entry(name)
     _check(name, entry, shape)
-    normalize = _normalize(name, channels, mean, std)
-    model = nn.Sequential()
-    model.add_module("normalize", normalize)
-    model.add_module("network", entry.factory(shape))
-    return model
-
-
-class Row(NamedTuple):
-    """One network as the listing shows it; `parameters` are counted at the paper's `shape`."""
-
-    name: str
-    parameters: int
-    shape: Shape
-    about: str
-
-
-def listing() -> list[Row]:
-    """All networks in the order of the table; nothing is allocated for the count."""
-    return [Row(name, _parameters(entry), entry.shape, entry.about) for name, entry in MODELS.items()]
-
-
-def _parameters(entry: Entry) -> int:
-    with torch.device("meta"):
-        return sum(parameter.numel() for parameter in entry.factory(entry.shape).parameters())
+    return behind_normalize(_normalize(name, channels, mean, std), entry.factory(shape))
 
 
 def _entry(name: str) -> Entry:

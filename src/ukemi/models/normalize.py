@@ -1,6 +1,7 @@
 """The layer that turns pixels in [0, 1] into what a network was trained on."""
 
 import math
+from collections import OrderedDict
 from collections.abc import Sequence
 
 import torch
@@ -24,6 +25,11 @@ class Normalize(nn.Module):
     def forward(self, images_NCHW: Tensor) -> Tensor:
         """The normalised images."""
         return (images_NCHW - self.mean) / self.std
+
+
+def behind_normalize(normalize: Normalize, network: nn.Module) -> nn.Sequential:
+    """A Sequential of `normalize` and `network`, under these names."""
+    return nn.Sequential(OrderedDict(normalize=normalize, network=network))
 
 
 def _check(mean: Sequence[float], std: Sequence[float]) -> None:

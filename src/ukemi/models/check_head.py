@@ -1,0 +1,40 @@
+"""Whether a model's head fits the labels."""
+
+import torch
+from torch import Tensor, nn
+
+from ukemi.errors import UserError
+from ukemi.models.inference import scoring
+
+
+def check_head(model: nn.Module, images: Tensor, classes: int) -> int:
+    """The number of logits that `model` gives for `images_NCHW`, found with one forward pass of two images.
+
+    Raises `UserError` where the model can't take the images, gives no logits [N, K], or has fewer than `classes`.
+    Modes, statistics and random state of the model are left as they are.
+    """
+    few_NCHW = images[:2]
+    outputs = _forward(model, few_NCHW)
+    if not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != len(few_NCHW):
+        raise UserError(f"model: logits of shape [images, classes] are expected, but {_what(outputs)} came out.")
+    logits = outputs.shape[1]
+    if logits < classes:
+        raise UserError(f"model: labels that don't fit the model's head: {classes} classes, but {logits} logits.")
+    return logits
+
+
+def _forward(model: nn.Module, images_NCHW: Tensor) -> object:
+    # Ordinary tensors, not inference tensors: a lazy layer creates its parameters in its first forward pass.
+    with scoring(model, images_NCHW.device), torch.inference_mode(False), torch.no_grad():
+        try:
+            return model(images_NCHW.clone())
+        except RuntimeError as error:
+            shape = "×".join(map(str, images_NCHW.shape[1:]))
+            reason = str(error).strip().partition("\n")[0].rstrip(".")
+            raise UserError(f"model: it can't take images of {shape} ({reason}).") from error
+
+
+def _what(outputs: object) -> str:
+    if isinstance(outputs, Tensor):
+        return f"shape {list(outputs.shape)}"
+    return f"a {type(outputs).__name__}"

@@ -1,0 +1,125 @@
+"""A user's own network: made by their factory, filled from their file."""
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from ukemi.errors import UserError
+from ukemi.models.normalize import Normalize, behind_normalize
+from ukemi.schema import imported
+
+
+def load_own(
+    name: str,
+    arguments: Mapping[str, Any] | None = None,
+    weights: Path | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> nn.Module:
+    """What the factory `package.module:name` makes of `arguments`, with `weights` loaded into it.
+
+    The module is looked for in the current directory too. Weights are a state dictionary in `.safetensors`, `.pt` or
+    `.pth`; nothing is unpickled but tensors. With `mean` and `std` a `Normalize` is put in front.
+    """
+    if (mean is None) != (std is None):
+        raise UserError(f"{'std' if std is None else 'mean'}: mean and std belong together, but one is missing.")
+    network = _made(name, dict(arguments or {}))
+    if weights is not None:
+        _fill(network, weights)
+    if mean is None or std is None:
+        return network
+    return behind_normalize(Normalize(mean, std), network)
+
+
+def _made(name: str, arguments: dict[str, Any]) -> nn.Module:
+    with _current_directory():
+        factory = imported(name, "model")
+        if not callable(factory):
+            raise UserError(f"model: {name!r} should be a function or class that makes a network.")
+        _check_arguments(name, factory, arguments)
+        network = factory(**arguments)
+    if not isinstance(network, nn.Module):
+        raise UserError(f"model: {name!r} should make a torch.nn.Module, but it made a {type(network).__name__}.")
+    return network
+
+
+def _check_arguments(name: str, factory: Any, arguments: dict[str, Any]) -> None:
+    try:
+        inspect.signature(factory).bind(**arguments)
+    except TypeError as error:
+        raise UserError(f"model: {name!r} does not take these arguments ({error}).") from None
+    except ValueError:
+        return  # some callables have no signature; the call itself will tell
+
+
+@contextmanager
+def _current_directory() -> Iterator[None]:
+    """Imports look into the current directory first."""
+    here = os.getcwd()
+    sys.path.insert(0, here)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # the user's module may have taken it out
+            sys.path.remove(here)
+
+
+def _fill(network: nn.Module, path: Path) -> None:
+    given, own = _read(path), network.state_dict()
+    for key, value in given.items():
+        if key not in own:
+            raise UserError(f"weights: {path} has {key!r}, which the model does not have.")
+        if value.shape != own[key].shape:
+            shapes = f"{list(value.shape)}, but the model's {list(own[key].shape)}"
+            raise UserError(f"weights: the shape of {key!r} in {path} is {shapes}.")
+    present = {_place(own[key]) for key in given}
+    for key, tensor in own.items():
+        # Of tied tensors a file may hold only one.
+        if key not in given and _place(tensor) not in present:
+            raise UserError(f"weights: {path} lacks {key!r}, which the model has.")
+    network.load_state_dict(given, strict=False)
+
+
+def _place(tensor: Tensor) -> tuple[int, torch.Size, tuple[int, ...]]:
+    return tensor.data_ptr(), tensor.shape, tensor.stride()
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    readers = {".safetensors": _safetensors, ".pt": _pickled, ".pth": _pickled}
+    if path.suffix not in readers:
+        raise UserError(f"weights: {path} should end in {', '.join(readers)}.")
+    if not path.is_file():
+        raise UserError(f"weights: there is no file {path}.")
+    return readers[path.suffix](path)
+
+
+def _safetensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"weights: {path} is not a readable safetensors file ({error}).") from None
+
+
+def _pickled(path: Path) -> dict[str, Tensor]:
+    try:
+        values = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged or hostile pickle fails in any way it likes
+        raise UserError(
+            f"weights: {path} is not a state dictionary of tensors, and nothing else is unpickled; "
+            f"save model.state_dict() ({type(error).__name__})."
+        ) from error
+    values = values.get("state_dict", values) if isinstance(values, dict) else values
+    if not isinstance(values, dict) or not all(isinstance(value, Tensor) for value in values.values()):
+        raise UserError(f"weights: {path} should hold a state dictionary of tensors: save model.state_dict().")
+    return values
