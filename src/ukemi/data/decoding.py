@@ -45,9 +45,9 @@ class Files:
         return _decoded(paths, self.shape[1:], shown=False)
 
 
-def pixels(paths: Sequence[Path], size: Size, channels: int, *, limit: int = MEMORY_LIMIT) -> Images:
-    """All images as one uint8 tensor `[N, C, H, W]` where that takes at most `limit` bytes, else `Files`."""
-    if len(paths) * channels * size[0] * size[1] > limit:
+def pixels(paths: Sequence[Path], size: Size, channels: int) -> Images:
+    """All images as one uint8 tensor `[N, C, H, W]` where that takes at most `MEMORY_LIMIT` bytes, else `Files`."""
+    if len(paths) * channels * size[0] * size[1] > MEMORY_LIMIT:
         return Files(paths, size, channels)
     return _decoded(paths, (channels, *size), shown=len(paths) > SHOWN_FROM)
 

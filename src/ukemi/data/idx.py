@@ -32,11 +32,13 @@ def read_idx(path: Path, axes: int) -> NDArray[np.uint8]:
             f"data: {path} should begin with the idx magic number {magic.hex()}, but begins with {content[:4].hex()}."
         )
     start = 4 + 4 * axes
+    if len(content) < start:
+        raise UserError(f"data: {path} is truncated: its header of {start} bytes breaks off.")
     shape = np.frombuffer(content[4:start], ">u4").tolist()
-    if len(shape) < axes or len(content) - start != math.prod(shape):
+    if len(content) - start != math.prod(shape):
         raise UserError(
             f"data: {path} is truncated or damaged: its header promises {math.prod(shape)} bytes of shape {shape},"
-            f" but {max(0, len(content) - start)} follow."
+            f" but {len(content) - start} follow."
         )
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 

@@ -22,7 +22,7 @@ _CLASSES = {6: "f8", 7: "f4", 8: "i1", 9: "u1", 10: "i2", 11: "u2", 12: "i4", 13
 """Array class to what the numbers are; MATLAB stores them in the smallest type that holds them."""
 _TEXT = {1: "latin1", 2: "latin1", 4: "utf-16", 16: "utf-8", 17: "utf-16", 18: "utf-32"}
 
-_DAMAGED = (struct.error, ValueError, IndexError, KeyError, TypeError, zlib.error, OverflowError)
+_DAMAGED = (struct.error, ValueError, IndexError, KeyError, TypeError, zlib.error, OverflowError, RecursionError)
 
 
 class _Element(NamedTuple):

@@ -82,7 +82,8 @@ def channels_first(pixels: NDArray[np.generic], name: str) -> Tensor:
 
 def _arrays(path: Path) -> Arrays:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # numpy leaves a file open that it opened and could not read
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             return {key: file[key] for key in file.files}
     except ValueError as error:
         if "allow_pickle" in str(error):
