@@ -1,0 +1,30 @@
+"""ukemi: finds where an image classifier breaks and trains it until it holds."""
+
+from ukemi.augmenters import AUGMENTERS, Augmenter, Random, Standard, WorstOf
+from ukemi.errors import UserError
+from ukemi.measures import Robustness, robust_accuracy
+from ukemi.models import Normalize
+from ukemi.spaces import GRIDS, T2, T3, T6, Gene, Space, named_grid
+from ukemi.variations import vary
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AUGMENTERS",
+    "GRIDS",
+    "T2",
+    "T3",
+    "T6",
+    "Augmenter",
+    "Gene",
+    "Normalize",
+    "Random",
+    "Robustness",
+    "Space",
+    "Standard",
+    "UserError",
+    "WorstOf",
+    "named_grid",
+    "robust_accuracy",
+    "vary",
+]

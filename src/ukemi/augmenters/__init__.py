@@ -1,0 +1,17 @@
+"""Augmenters: what replaces the images of a batch before a training step. One file each, two lines here."""
+
+from ukemi.augmenters.base import Augmenter, AugmenterConfig
+from ukemi.augmenters.random import Random
+from ukemi.augmenters.standard import Standard
+from ukemi.augmenters.worst_of import WorstOf
+
+AUGMENTERS: dict[str, type[AugmenterConfig]] = {
+    "standard": Standard.Config,
+    "random": Random.Config,
+    "worst-of": WorstOf.Config,
+}
+"""The settings of every augmenter by the name that configs and the command line use."""
+
+AnyAugmenter = Standard.Config | Random.Config | WorstOf.Config
+
+__all__ = ["AUGMENTERS", "AnyAugmenter", "Augmenter", "AugmenterConfig", "Random", "Standard", "WorstOf"]

@@ -1,0 +1,67 @@
+"""What every augmenter is: a function of a batch, with optional hooks and state."""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ukemi import randomness
+from ukemi.data import Data
+from ukemi.errors import UserError
+from ukemi.randomness import Stream
+from ukemi.schema import Schema
+from ukemi.spaces import Space
+
+
+class AugmenterConfig(Schema):
+    """The settings of an augmenter; `name` picks it."""
+
+    place: ClassVar[str] = "augmenter"
+
+    @abstractmethod
+    def build(self, space: Space, seed: int, flips: bool) -> "Augmenter":
+        """The augmenter with these settings."""
+
+
+class Augmenter(ABC):
+    """Replaces the images of a batch before a training step; labels are kept.
+
+    `augmenter(model, images, labels, index, epoch) -> images`: `index` is each sample's identity, epochs count from 0.
+    """
+
+    genes: Tensor | None = None
+    """the chromosomes `[N, G]` that made the last batch, where there are any"""
+    forwards: int = 0
+    """scoring passes so far, counted in images"""
+
+    def __init__(self, *, seed: int = 0, flips: bool = False) -> None:
+        self.seed, self.flips = seed, flips
+
+    @abstractmethod
+    def __call__(self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int) -> Tensor:
+        """The images to train on, `[N, C, H, W]` in [0, 1]."""
+
+    def begin_epoch(self, model: nn.Module, data: Data, epoch: int) -> None:
+        """Called once before the epoch's first batch."""
+        return
+
+    def observe(self, index: Tensor, losses: Tensor) -> None:
+        """Called after each step with the samples' training losses."""
+        return
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Everything that a resumed run needs, as tensors."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Takes back what `state_dict` gave."""
+        if state:
+            raise UserError(f"augmenter: {type(self).__name__} keeps no state, but {sorted(state)} was given.")
+
+    def flipped(self, images: Tensor, index: Tensor, epoch: int) -> Tensor:
+        """Mirrors half of the samples, decided once per sample and epoch; the last thing done to a variant."""
+        if not self.flips:
+            return images
+        flip = randomness.uniform(index, seed=self.seed, stream=Stream.FLIP, epoch=epoch)[..., None] < 0.5
+        return torch.where(flip, images.flip(-1), images)

@@ -1,0 +1,171 @@
+"""`ukemi evaluate`."""
+
+from pathlib import Path
+from time import monotonic
+from typing import Annotated, Any, Literal
+
+import torch
+import tyro
+from pydantic import Field
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from torch import nn
+
+from ukemi import data as data_room
+from ukemi import models, reports
+from ukemi.cli.parse import parse
+from ukemi.data import Data, as_float
+from ukemi.errors import UserError
+from ukemi.measures import Robustness, robustness
+from ukemi.schema import Fixed, Number, Schema
+from ukemi.spaces import Gene, space_of
+from ukemi.training.config import device_of
+from ukemi.training.run import Run
+from ukemi.training.setup import fixed_subset, trained_model
+
+
+class EvaluateConfig(Schema):
+    """Finds where a classifier breaks, and writes a table, evaluation.json and a page with the pictures that break it.
+
+    `ukemi evaluate RUN` takes a run folder of `ukemi train`; `ukemi evaluate --model package.module:factory --weights
+    FILE --data FOLDER` takes your own model (pixels in [0, 1] in, logits out) and your own images.
+    """
+
+    run: Annotated[Path | None, tyro.conf.Positional] = None
+    """A run folder: its model on its data set."""
+    model: str | None = None
+    """A network by name, or your own as package.module:factory."""
+    model_arguments: Fixed[dict[str, Any]] = {}
+    """Keyword arguments for your own factory (TOML only)."""
+    weights: Path | None = None
+    """The model's weights: safetensors, or .pt with tensors only."""
+    mean: tuple[Number, ...] = ()
+    """Per channel: put a normalisation in front of a model that wants normalised pixels."""
+    std: tuple[Number, ...] = ()
+    """Belongs to --mean."""
+    data: str | None = None
+    """A data set by name, an image folder or an .npz file; default: the run's."""
+    data_folder: Path | None = None
+    """Where data sets lie; default: $UKEMI_DATA, ./data, ~/.cache/ukemi."""
+    size: int | None = Field(None, ge=8)
+    """Resize images to this side."""
+    split: Literal["test", "train"] = "test"
+    """Which part of the data is measured."""
+    images: int | None = Field(None, ge=1)
+    """Measure this many images only, a fixed choice by the seed."""
+    space: str = "t3"
+    """What is varied: t2, t3, t6, or package.module:SPACE."""
+    genes: Fixed[tuple[Gene, ...]] = ()
+    """A space of your own, as [[genes]] tables (TOML only)."""
+    levels: int = Field(3, ge=2)
+    """Values per gene: low, middle and high for 3."""
+    grid: str | None = None
+    """A named grid instead of space and levels: t3-81, t6-2187, t3-81-3px, t6-2187-3px, engstrom-775, t2-27."""
+    mean_accuracy: bool = False
+    """Also the mean accuracy over all variants (evaluates every one, so it takes longer)."""
+    fail_under: tuple[str, ...] = ()
+    """Exit with 1 where a number is below its limit: robust=0.8, accuracy=0.9, mean=0.85."""
+    junit: Path | None = None
+    """Also write the limits as a JUnit file."""
+    out: Path | None = None
+    """Where to write; default: RUN/evaluation, or ./evaluation."""
+    gallery: int = Field(12, ge=0)
+    """How many broken images the page shows."""
+    landscapes: int = Field(4, ge=0)
+    """How many loss landscapes the page shows."""
+    seed: int = Field(0, ge=0, lt=2**32)
+    """Draws the images that are shown, and splits data that have no test part."""
+    device: str = "auto"
+    """cpu, cuda, …; auto takes a GPU where there is one."""
+
+
+def run(arguments: list[str]) -> int:
+    config = parse(EvaluateConfig, arguments, "evaluate")
+    limits = reports.parse_fail_under(config.fail_under)
+    if "mean" in limits and not config.mean_accuracy:
+        raise UserError("fail-under: mean needs --mean-accuracy beside it.")
+    device = device_of(config.device)
+    model, data, settings, log = _model_and_data(config, device)
+    if config.images is not None:
+        data = fixed_subset(data, min(config.images, len(data)), config.seed)
+    began = monotonic()
+    space = space_of(config.space, config.genes)
+    found = measured(model, data, space, config.grid or config.levels, mean=config.mean_accuracy)
+    title = str(config.run or config.model)
+    evaluation = reports.examine(
+        model,
+        data,
+        found,
+        title=title,
+        model_name=settings["model"],
+        data_name=settings["data"],
+        log=log,
+        settings=settings,
+        gallery=config.gallery,
+        landscapes=config.landscapes,
+        seed=config.seed,
+        seconds=monotonic() - began,
+    )
+    out = config.out or (Path("evaluation") if config.run is None else config.run / "evaluation")
+    reports.write_json(out / "evaluation.json", evaluation)
+    reports.write_page(out / "page.html", [evaluation], f"Where {title} breaks")
+    checks = reports.checks_of(evaluation, limits)
+    if config.junit is not None:
+        reports.write_junit(config.junit, checks)
+    console = Console(highlight=False)
+    console.print(reports.table([evaluation]))
+    console.print(f"numbers: {out / 'evaluation.json'}\npage:    {out / 'page.html'}", soft_wrap=True)
+    missed = [check for check in checks if not check.passed]
+    for check in missed:
+        console.print(f"[red]{check.name} {check.value:.4f} is under {check.limit:g}[/]")
+    return 1 if missed else 0
+
+
+def measured(
+    model: nn.Module, data: Data, space: Any, grid: int | str, *, mean: bool = False, about: str = "variants"
+) -> Robustness:
+    """Robust accuracy with a progress bar."""
+    columns = (TextColumn(about), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(about, total=len(data))
+        return robustness(
+            model, data, space, grid, mean=mean, report=lambda done, total: progress.update(task, completed=done)
+        )
+
+
+def _model_and_data(
+    config: EvaluateConfig, device: torch.device
+) -> tuple[nn.Module, Data, dict[str, Any], list[dict[str, Any]]]:
+    if (config.run is None) == (config.model is None):
+        raise UserError("evaluate needs a run folder, or --model with --data (one of the two).")
+    shown = config.model_dump(mode="json", exclude_defaults=True)
+    if config.run is not None:
+        trained = Run.config_of(config.run)
+        data = _data(config, config.data or trained.data, trained.data_folder, trained.size)
+        model = trained_model(Run(config.run), trained, data)
+        shown = {"model": trained.model, "data": trained.data, "augmenter": trained.augmenter.name, **shown}
+        log = Run(config.run).read_log()
+    else:
+        assert config.model is not None
+        if config.data is None:
+            raise UserError("data: evaluate --model needs --data: a data set by name, an image folder or an .npz file.")
+        data = _data(config, config.data, None, None)
+        model, log = _named_model(config, config.model, data), []
+    models.check_head(model, as_float(data.images[torch.arange(min(2, len(data)))]), len(data.classes))
+    return model.to(device), data.to(device), shown, log
+
+
+def _data(config: EvaluateConfig, name: str, folder: Path | None, size: int | None) -> Data:
+    found = data_room.load(name, folder=config.data_folder or folder, size=config.size or size, seed=config.seed)
+    return found.test if config.split == "test" else found.train
+
+
+def _named_model(config: EvaluateConfig, name: str, data: Data) -> nn.Module:
+    mean, std = config.mean or None, config.std or None
+    if ":" in name:
+        return models.load_own(name, config.model_arguments, config.weights, mean, std)
+    if config.weights is None:
+        raise UserError(f"weights: {name} has no weights of its own; give --weights FILE.safetensors.")
+    model = models.create(name, classes=len(data.classes), channels=data.channels, size=data.size, mean=mean, std=std)
+    models.load_weights(model, config.weights)
+    return model

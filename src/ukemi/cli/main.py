@@ -1,0 +1,74 @@
+"""`ukemi COMMAND …`: finds the command, runs it, and turns what went wrong into a sentence and an exit code."""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+from rich.console import Console
+
+from ukemi import __version__
+from ukemi.errors import UserError
+from ukemi.training import Interrupted, TrainingStopped
+
+COMMANDS = {
+    "demo": "break a small network, train it again two ways, and see the difference (about two minutes)",
+    "train": "train a classifier, plainly or against its own worst variations",
+    "evaluate": "find where a classifier breaks: table, JSON and a page with pictures",
+    "data": "list data sets: what is there, where it was looked for, how to get it",
+    "models": "list networks with their parameter counts",
+    "augmenters": "list augmenters with their settings",
+}
+EXIT_FAILED, EXIT_BAD_INPUT, EXIT_STOPPED, EXIT_INTERRUPTED = 1, 2, 3, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The entry point; ends the process with 0, 1 (a --fail-under limit missed), 2 (bad input), 3 (training stopped at a
+    loss that is not finite) or 130 (Ctrl-C)."""
+    sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
+
+
+def run(arguments: list[str]) -> int:
+    """The exit code of `ukemi arguments…`."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        _overview()
+        return 0
+    if arguments[0] == "--version":
+        Console().print(f"ukemi {__version__}", highlight=False)
+        return 0
+    try:
+        return _command(arguments[0])(arguments[1:])
+    except UserError as error:
+        return _fail(str(error), EXIT_BAD_INPUT)
+    except TrainingStopped as error:
+        return _fail(f"training stopped: {error}", EXIT_STOPPED)
+    except Interrupted as error:
+        return _fail(str(error), EXIT_INTERRUPTED)
+    except KeyboardInterrupt:
+        return _fail("stopped.", EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        # whoever read our output is gone (ukemi models | head): nothing more to say, and nothing to flush at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        return _fail(f"{error.filename or 'a file'}: {error.strerror or error}.", EXIT_BAD_INPUT)
+
+
+def _command(name: str) -> Callable[[list[str]], int]:
+    if name not in COMMANDS:
+        raise UserError(f"{name!r} is no command of ukemi; known are {', '.join(COMMANDS)}.")
+    return import_module(f"ukemi.cli.{name}").run
+
+
+def _fail(text: str, code: int) -> int:
+    Console(stderr=True).print(f"ukemi: {text}", highlight=False, markup=False, soft_wrap=True)
+    return code
+
+
+def _overview() -> None:
+    console = Console(highlight=False)
+    console.print("[bold]ukemi[/] finds where an image classifier breaks and trains it until it holds.\n")
+    console.print("usage: ukemi COMMAND [options]\n")
+    for name, about in COMMANDS.items():
+        console.print(f"  [bold]{name:<11}[/] {about}")
+    console.print("\n`ukemi COMMAND --help` lists a command's options. Start with `ukemi demo`.")

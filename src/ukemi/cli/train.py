@@ -1,0 +1,38 @@
+"""`ukemi train`."""
+
+from pathlib import Path
+
+from rich.console import Console
+
+from ukemi import reports
+from ukemi.cli.parse import parse_train, pop
+from ukemi.errors import UserError
+from ukemi.training import Run, TrainConfig, train
+
+
+def run(arguments: list[str]) -> int:
+    folder, rest = pop(arguments, "--resume")
+    if folder is None:
+        config = parse_train(rest)
+    else:
+        if rest:
+            raise UserError(f"resume: a run goes on as it began, so {' '.join(rest)} can't be given beside it.")
+        config = Run.config_of(Path(folder))
+    finished = train(config, resume=folder is not None)
+    page = write_page(finished, config)
+    last = finished.read_log()[-1]
+    console = Console(highlight=False, soft_wrap=True)
+    if "validation_accuracy" in last:
+        console.print(f"validation accuracy {last['validation_accuracy']:.1%}", end="")
+        robust = last.get("robust_accuracy")
+        console.print("" if robust is None else f", robust accuracy {robust:.1%}")
+    console.print(f"run:     {finished.folder}\nweights: {finished.weights_path}\npage:    {page}")
+    console.print(f"next:    ukemi evaluate {finished.folder}")
+    return 0
+
+
+def write_page(finished: Run, config: TrainConfig) -> Path:
+    path = finished.folder / "training.html"
+    settings = config.model_dump(mode="json", exclude_defaults=False)
+    reports.write_training_page(path, f"Training of {finished.folder.name}", finished.read_log(), settings)
+    return path

@@ -1,0 +1,199 @@
+"""Robust accuracy: an image counts only if every variant of the grid, and the image itself, is classified right."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
+
+import torch
+from torch import Tensor, nn
+
+from ukemi.data import Data, labelled
+from ukemi.errors import UserError
+from ukemi.models.inference import default_chunk, logits, padded, scoring
+from ukemi.spaces import Space, named_grid
+from ukemi.variations import vary
+
+BLOCK = 16384
+"""how many images are held on the device at once"""
+Report = Callable[[int, int], None]
+"""is told how many images are done, of how many"""
+
+
+@dataclass(frozen=True)
+class Robustness:
+    """What a grid of variants did to a model. Tensors are per image, in the order given, on the CPU."""
+
+    space: Space
+    grid: Tensor
+    """the chromosomes `[rows, G]`"""
+    correct: Tensor
+    """bool `[N]`: the unchanged image is classified right"""
+    robust: Tensor
+    """bool `[N]`: so is every variant"""
+    broken_by: Tensor
+    """int64 `[N]`: the row of `grid` that broke it, -1 where none did (robust, or wrong unchanged)"""
+    forwards: int
+    """forward passes, counted in images (padding left out)"""
+    mean_accuracy: float | None = None
+    """mean over all variants and images, where it was asked for"""
+
+    @property
+    def accuracy(self) -> float:
+        return float(self.correct.double().mean())
+
+    @property
+    def robust_accuracy(self) -> float:
+        return float(self.robust.double().mean())
+
+    @property
+    def share_evaluated(self) -> float:
+        """Forward passes as a share of those that evaluating every variant of every image would take."""
+        return self.forwards / (len(self.correct) * (len(self.grid) + 1))
+
+
+def robust_accuracy(
+    model: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    space: Space,
+    grid: int | str | Tensor = 3,
+    *,
+    mean: bool = False,
+    chunk: int | None = None,
+    report: Report | None = None,
+) -> Robustness:
+    """Accuracy and robust accuracy of `model` on `images` (uint8, or float in [0, 1]).
+
+    `grid` is a number of levels per gene, the name of a grid (`engstrom-775`; it brings its own space), or chromosomes
+    `[rows, G]`. Images leave at their first failure and variants far from the identity are tried first, unless `mean`
+    asks for the mean accuracy over all variants too, which needs every pass. `chunk` rows go through the model at once.
+    """
+    return robustness(
+        model, labelled(images, labels, name="images"), space, grid, mean=mean, chunk=chunk, report=report
+    )
+
+
+def robustness(
+    model: nn.Module,
+    data: Data,
+    space: Space,
+    grid: int | str | Tensor = 3,
+    *,
+    mean: bool = False,
+    chunk: int | None = None,
+    report: Report | None = None,
+) -> Robustness:
+    """The same for a data set of any size; only a block of it is on the device at once."""
+    if isinstance(grid, str):
+        space, rows = named_grid(grid, data.size)
+    else:
+        rows = space.grid(grid) if isinstance(grid, int) else space.check(grid, "grid")
+    parameter = next(model.parameters(), None)
+    device = torch.device("cpu") if parameter is None else parameter.device
+    chunk = chunk or default_chunk((data.channels, *data.size), device)
+    parts: list[Robustness] = []
+    for positions in torch.arange(len(data)).split(BLOCK):
+        done = int(positions[0])
+        batch = data.batch(positions, device)
+        told = None if report is None else lambda n, done=done: report(done + n, len(data))
+        parts.append(_block(model, batch.images, batch.labels, space, rows.to(device), mean, chunk, told))
+    sizes = [len(part.correct) for part in parts]
+    means = [
+        part.mean_accuracy * size for part, size in zip(parts, sizes, strict=True) if part.mean_accuracy is not None
+    ]
+    return Robustness(
+        space,
+        rows,
+        torch.cat([part.correct for part in parts]),
+        torch.cat([part.robust for part in parts]),
+        torch.cat([part.broken_by for part in parts]),
+        sum(part.forwards for part in parts),
+        sum(means) / len(data) if mean else None,
+    )
+
+
+def _block(
+    model: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    space: Space,
+    rows: Tensor,
+    mean: bool,
+    chunk: int,
+    report: Callable[[int], None] | None,
+) -> Robustness:
+    clean = logits(model, images, chunk)
+    if clean.ndim != 2 or clean.shape[1] <= int(labels.max()):
+        raise UserError(
+            f"labels: label {int(labels.max())} doesn't fit the model's head, whose output is {list(clean.shape[1:])}."
+        )
+    correct = clean.argmax(1) == labels
+    order, at_identity = far_first(rows, space)
+    robust, broken_by = correct.clone(), torch.full_like(labels, -1)
+    right = at_identity * int(correct.sum())
+    forwards = len(images)
+    alive = torch.arange(len(images), device=images.device) if mean else correct.nonzero().flatten()
+    start, failing = 0, 0.5
+    while start < len(order) and len(alive):
+        many = _variants_at_once(len(alive), chunk, len(order) - start, 0.0 if mean else failing)
+        turn = order[start : start + many]
+        wrong_VA = _wrong(model, images, labels, rows, space, turn, alive, chunk)
+        forwards += wrong_VA.numel()
+        right += wrong_VA.numel() - int(wrong_VA.sum())
+        first = wrong_VA.byte().argmax(0)  # the first row of this turn that broke it
+        broke = wrong_VA.any(0)
+        newly = broke & robust[alive]
+        broken_by[alive[newly]] = turn[first[newly]]
+        robust[alive[broke]] = False
+        if not mean:
+            failing = float(broke.double().mean()) / many
+            alive = alive[~broke]
+        start += many
+        if report:
+            report(len(images) - len(alive) + len(alive) * start // len(order))
+    share = right / (len(images) * len(rows)) if mean else None
+    return Robustness(space, rows, correct.cpu(), robust.cpu(), broken_by.cpu(), forwards, share)
+
+
+def far_first(rows: Tensor, space: Space) -> tuple[Tensor, int]:
+    """The rows by their distance from the identity in units of each gene's range, farthest first, ties in order;
+    rows at the identity are left out (the unchanged image is judged anyway) and counted."""
+    ranges = torch.tensor([gene.high - gene.low for gene in space.genes], device=rows.device)
+    distance = ((rows - space.identity(rows.device)) / ranges).norm(dim=1)
+    order = distance.argsort(descending=True, stable=True)
+    order = order[distance[order] > 0]
+    return order, len(rows) - len(order)
+
+
+def _variants_at_once(alive: int, chunk: int, left: int, failing: float) -> int:
+    """How many variants each image gets in one turn: full chunks against passes wasted on images already broken."""
+    most = min(left, max(8, 2 * ceil(chunk / alive)))
+
+    def cost(many: int) -> float:
+        return ceil(alive * many / chunk) * chunk / (alive * many) * (1 + failing * (many - 1) / 2)
+
+    return min(range(1, most + 1), key=cost)
+
+
+def _wrong(
+    model: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    rows: Tensor,
+    space: Space,
+    turn: Tensor,
+    alive: Tensor,
+    chunk: int,
+) -> Tensor:
+    """Which variants (rows of `turn`) of which living images are misclassified: bool `[variants, living]`."""
+    which = alive.repeat(len(turn))
+    genes = rows[turn].repeat_interleave(len(alive), 0)
+    parts = []
+    with scoring(model, images.device):
+        for start in range(0, len(which), chunk):
+            at = which[start : start + chunk]
+            variants = vary(images[at], genes[start : start + chunk], space)
+            guess = model(padded(variants, chunk))[: len(at)].float().argmax(1)
+            parts.append(guess != labels[at])
+        wrong = torch.cat(parts).view(len(turn), len(alive))
+    return wrong.clone()

@@ -1,0 +1,124 @@
+"""One typed schema per component: the same class reads Python, TOML and the command line."""
+
+import importlib
+import json
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, TypeVar
+
+import tyro
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from ukemi.errors import UserError
+
+
+def number(value: Any) -> Any:
+    """A float from a number or from text such as `0.1`, `1e-3` or `8/255`."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return float(Fraction(value.strip())) if "/" in value else float(value)
+    except (ValueError, ZeroDivisionError):
+        raise ValueError("a number or a fraction such as 8/255 is expected") from None
+
+
+Number = Annotated[
+    float,
+    BeforeValidator(number),
+    tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="NUMBER",
+        instance_from_str=lambda given: number(given[0]),
+        is_instance=lambda given: isinstance(given, int | float),
+        str_from_instance=lambda given: [f"{given:g}"],
+    ),
+]
+"""A float that may be written as a fraction: `8/255`."""
+
+T = TypeVar("T")
+Fixed = Annotated[T, tyro.conf.Suppress]
+"""A field that TOML may state but the command line does not show."""
+
+
+def sentence(error: ValidationError, prefix: str = "", known: Iterable[str] = ()) -> str:
+    """The first thing wrong, as one sentence that names the field, what was given and what is allowed."""
+    first = error.errors(include_url=False)[0]
+    place = ".".join([prefix] * bool(prefix) + [str(part) for part in first["loc"]]).replace("_", "-")
+    kind, given = first["type"], first["input"]
+    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
+        names = ", ".join(known).replace("_", "-")
+        return f"{place} is not a known field" + (f"; known are {names}." if names else ".")
+    if kind == "missing" or kind == "missing_argument":
+        return f"{place} is missing."
+    if kind == "union_tag_not_found":
+        return f"{place}.name is missing."
+    if kind == "union_tag_invalid":
+        return f"{place}: {first['ctx']['tag']!r} is none of {first['ctx']['expected_tags']}."
+    what = first["msg"].removeprefix("Value error, ").removeprefix("Input ").rstrip(".")
+    return f"{place + ': ' if place else ''}{what}, but {given!r} was given."
+
+
+class Schema(BaseModel):
+    """A frozen, checked set of fields; what does not fit is a `UserError` with one sentence."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, arbitrary_types_allowed=True)
+    place: ClassVar[str] = ""
+    """where this schema stands inside a larger one: `augmenter` makes a wrong k be named augmenter.k"""
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise UserError(sentence(error, self.place, type(self).model_fields)) from None
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file, with `-` in keys read as `_`."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"config: there is no file {path}.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"config: {path} can't be read ({error}).") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"config: {path} is not valid TOML ({error}).") from None
+    return _underscored(values)
+
+
+def _underscored(values: Any) -> Any:
+    if isinstance(values, dict):
+        return {key.replace("-", "_"): _underscored(value) for key, value in values.items()}
+    return values
+
+
+def toml(values: Mapping[str, Any], table: str = "") -> str:
+    """Plain tables, lists, strings, numbers and booleans as TOML; None is left out."""
+    plain = [f"{key} = {_literal(value)}" for key, value in values.items() if not isinstance(value, dict | None)]
+    text = (f"[{table}]\n" if table and plain else "") + "".join(line + "\n" for line in plain)
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            text += "\n" * bool(text) + toml(value, f"{table}.{key}" if table else key)
+    return text
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_literal(item) for item in value) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_literal(item)}" for key, item in value.items() if item is not None) + "}"
+    return json.dumps(value)
+
+
+def imported(name: str, field: str) -> Callable[..., Any]:
+    """The object named `package.module:name`; `field` is named in the error where there is none."""
+    module, _, attribute = name.partition(":")
+    if not attribute:
+        raise UserError(f"{field}: {name!r} should have the form package.module:name.")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        raise UserError(f"{field}: {name!r} can't be imported ({error}).") from None
+    except AttributeError:
+        raise UserError(f"{field}: module {module!r} has no name {attribute!r}.") from None

@@ -1,0 +1,239 @@
+"""Genes and spaces: what can be varied, how far, and the grids on which a model is measured."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import product
+from math import isfinite
+from typing import Any, ClassVar
+
+import torch
+from pydantic import ConfigDict
+from torch import Tensor
+
+from ukemi import randomness
+from ukemi.errors import UserError
+from ukemi.randomness import Stream
+from ukemi.schema import imported
+
+Kernel = Callable[[Tensor, Tensor], Tensor]
+"""A user's own variation: `(images [N, C, H, W], values [N]) -> images [N, C, H, W]`."""
+
+BUILT_IN = ("rotation", "translate_x", "translate_y", "shear", "zoom", "brightness", "contrast")
+CONTINUOUS_LEVELS = 65535
+"""A continuous gene is drawn on a lattice this fine (16 bits), so that ends and middle are exact."""
+
+
+@dataclass(frozen=True)
+class Gene:
+    """One number that controls one variation.
+
+    `rotation` is in degrees (counter-clockwise), `translate_x` and `translate_y` are fractions of width and height
+    (right and down), `shear` moves row r by shear x (r - centre) pixels, `zoom` above 1 enlarges, `brightness` is added
+    to pixels in 0..1, `contrast` multiplies them. Any other name needs a `kernel` of its own: a function
+    `(images, values) -> images`, or its name as `package.module:function`.
+    """
+
+    name: str
+    low: float
+    high: float
+    identity: float
+    step: float
+    """distance of neighbouring values in a discrete space"""
+    kernel: Kernel | str | None = None
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    def __post_init__(self) -> None:
+        place = f"gene {self.name!r}"
+        if not all(isfinite(value) for value in (self.low, self.high, self.identity, self.step)):
+            raise UserError(f"{place}: low, high, identity and step should be finite numbers.")
+        if not self.low < self.high:
+            raise UserError(f"{place}: low should lie below high, but {self.low} and {self.high} were given.")
+        if not self.low <= self.identity <= self.high:
+            raise UserError(
+                f"{place}: identity should lie in {self.low} to {self.high}, but {self.identity} was given."
+            )
+        count = (self.high - self.low) / self.step if self.step > 0 else -1
+        if count < 1 - 1e-6 or abs(count - round(count)) > 1e-4:
+            raise UserError(f"{place}: step should divide the range {self.high - self.low:g}, not {self.step:g}.")
+        if self.kernel is None and self.name not in BUILT_IN:
+            raise UserError(f"{place}: this name is none of {', '.join(BUILT_IN)}, so it needs a kernel.")
+        if isinstance(self.kernel, str):
+            object.__setattr__(self, "kernel", imported(self.kernel, f"{place}: kernel"))
+
+    @property
+    def levels(self) -> int:
+        """How many values a discrete space draws from."""
+        return round((self.high - self.low) / self.step) + 1
+
+
+@dataclass(frozen=True)
+class Space:
+    """The genes that are searched, in the order of a chromosome. Discrete unless made `continuous()`."""
+
+    genes: tuple[Gene, ...]
+    name: str = "own"
+    discrete: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "genes", tuple(self.genes))
+        names = [gene.name for gene in self.genes]
+        if not names or len(set(names)) < len(names):
+            raise UserError(f"space: at least one gene, each name once, is needed, but {names} was given.")
+
+    def __len__(self) -> int:
+        return len(self.genes)
+
+    def continuous(self) -> "Space":
+        """The same ranges, drawn from without steps."""
+        return replace(self, discrete=False)
+
+    def in_pixels(self, pixels: float, size: tuple[int, int]) -> "Space":
+        """The same space with translations of up to `pixels` on images of `size` (height, width), in whole steps."""
+        sides = {"translate_y": size[0], "translate_x": size[1]}
+        moved = [
+            replace(gene, low=-pixels / sides[gene.name], high=pixels / sides[gene.name], step=1 / sides[gene.name])
+            if gene.name in sides
+            else gene
+            for gene in self.genes
+        ]
+        return replace(self, genes=tuple(moved), name=f"{self.name}-{pixels:g}px")
+
+    def identity(self, device: torch.device | str = "cpu") -> Tensor:
+        """The chromosome that changes nothing, float32 `[G]`."""
+        return _table(self, torch.device(device))[2].float()
+
+    def sample(
+        self, index_N: Tensor, candidates: int = 1, *, seed: int, epoch: int = 0, stream: Stream = Stream.GENES
+    ) -> Tensor:
+        """Random chromosomes, float32 `[N, candidates, G]`: a function of (seed, epoch, index, candidate, gene) alone.
+
+        >>> T3.sample(torch.arange(5), 10, seed=1).shape
+        torch.Size([5, 10, 4])
+        """
+        u = randomness.uniform(index_N, candidates, len(self), seed=seed, stream=stream, epoch=epoch)
+        last = _table(self, u.device)[3]
+        return self.decode((u.double() * (last + 1)).floor().clamp(max=last))
+
+    def decode(self, codes: Tensor) -> Tensor:
+        """Values from positions on the lattice: 0 is a gene's low end, the last position its high end, both exact."""
+        low, high, _, last = _table(self, codes.device)
+        t = codes.double() / last
+        return (low * (1 - t) + high * t).float()
+
+    def grid(self, levels: int | Sequence[int] = 3) -> Tensor:
+        """Every combination of `levels` evenly spread values per gene, float32 `[rows, G]`; the first gene is slowest.
+
+        >>> len(T3.grid(3)), len(T6.grid(3))
+        (81, 2187)
+        """
+        counts = [levels] * len(self) if isinstance(levels, int) else list(levels)
+        if len(counts) != len(self) or min(counts) < 1:
+            raise UserError(f"levels: one number of at least 1, or {len(self)} of them, is needed, not {levels}.")
+        axes = [spread(gene.low, gene.high, count) for gene, count in zip(self.genes, counts, strict=True)]
+        return torch.tensor(list(product(*axes)), dtype=torch.float32)
+
+    def contains(self, genes: Tensor) -> Tensor:
+        """Which chromosomes `[..., G]` lie inside every range, compared in float32: bool `[...]`."""
+        low, high = (limit.float() for limit in _table(self, genes.device)[:2])
+        values = genes.float()
+        return ((values >= low) & (values <= high)).all(-1)
+
+    def clip(self, genes: Tensor) -> Tensor:
+        """Chromosomes moved to the nearest end where they lie outside."""
+        low, high = (limit.float() for limit in _table(self, genes.device)[:2])
+        return genes.float().clamp(low, high)
+
+    def check(self, genes: Tensor, field: str = "genes") -> Tensor:
+        """`genes` as float32, or a `UserError` that names the first gene that is out of range."""
+        if genes.ndim < 1 or genes.shape[-1] != len(self):
+            raise UserError(f"{field}: {len(self)} genes per row are needed, but the shape is {list(genes.shape)}.")
+        genes = genes.float()
+        outside = ~self.contains(genes) if genes.numel() else torch.zeros(0, dtype=torch.bool)
+        if outside.any():
+            row = genes[outside][0]
+            low, high = (limit.float() for limit in _table(self, genes.device)[:2])
+            at = int(torch.nonzero(~((row >= low) & (row <= high)))[0])
+            gene = self.genes[at]
+            raise UserError(
+                f"{field}: {gene.name} should lie in {gene.low:g} to {gene.high:g}, but {float(row[at]):g} was given."
+            )
+        return genes
+
+
+@cache
+def _table(space: Space, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """low, high, identity and the last lattice position of every gene, float64 on the device, made once."""
+    counts = [gene.levels if space.discrete else CONTINUOUS_LEVELS for gene in space.genes]
+    rows = [[gene.low for gene in space.genes], [gene.high for gene in space.genes]]
+    rows += [[gene.identity for gene in space.genes], [float(count - 1) for count in counts]]
+    low, high, identity, last = torch.tensor(rows, dtype=torch.float64, device=device)
+    return low, high, identity, last
+
+
+def spread(low: float, high: float, count: int) -> list[float]:
+    """`count` evenly spread values with exact ends; one value is the middle."""
+    if count == 1:
+        return [0.5 * low + 0.5 * high]
+    return [low * (1 - i / (count - 1)) + high * (i / (count - 1)) for i in range(count)]
+
+
+_ROTATION = Gene("rotation", -30, 30, 0, 1)
+_SHIFT_X = Gene("translate_x", -0.1, 0.1, 0, 0.2 / 6)
+_SHIFT_Y = Gene("translate_y", -0.1, 0.1, 0, 0.2 / 6)
+_SHEAR = Gene("shear", -0.1, 0.1, 0, 0.005)
+_COLOUR = (Gene("brightness", -32 / 255, 32 / 255, 0, 2 / 255), Gene("contrast", 0.8, 1.2, 1, 0.025))
+
+T2 = Space((_ROTATION, _SHIFT_X, _SHIFT_Y), "t2")
+"""Rotation and translation."""
+T3 = Space((*T2.genes, _SHEAR), "t3")
+"""Rotation ±30 degrees, translation ±10 % of each side, shear ±0.1: the SENSEI paper's three operators."""
+T6 = Space((*T3.genes, Gene("zoom", 0.9, 1.1, 1, 0.01), *_COLOUR), "t6")
+"""T3, zoom 0.9 to 1.1, brightness ±32/255 and contrast 0.8 to 1.2: all six operators."""
+
+SPACES = {space.name: space for space in (T2, T3, T6)}
+
+
+def space_of(name: str, genes: Sequence[Gene] = ()) -> Space:
+    """A space by name (`t2`, `t3`, `t6`, with `-continuous` behind), as `package.module:SPACE`, or from `genes`."""
+    if genes:
+        return Space(tuple(genes))
+    if ":" in name:
+        found: Any = imported(name, "space")
+        if not isinstance(found, Space):
+            raise UserError(f"space: {name!r} is a {type(found).__name__}, not a ukemi.Space.")
+        return found
+    plain = name.lower().removesuffix("-continuous")
+    if plain not in SPACES:
+        raise UserError(
+            f"space: {name!r} is none of {', '.join(SPACES)} (each also with -continuous) nor package.module:SPACE."
+        )
+    return SPACES[plain] if plain == name.lower() else SPACES[plain].continuous()
+
+
+def engstrom(size: tuple[int, int]) -> Space:
+    """The space of Engstrom et al.: rotation ±30 degrees and ±3 pixels; its 31 x 5 x 5 grid has 775 rows."""
+    moved = T2.in_pixels(3, size).genes
+    halves = [replace(gene, step=gene.step * 1.5) for gene in moved[1:]]
+    return Space((replace(_ROTATION, step=2), *halves), "engstrom")
+
+
+GRIDS: dict[str, tuple[str, Callable[[tuple[int, int]], Space], Sequence[int] | int]] = {
+    "t2-27": ("T2, 3 levels", lambda size: T2, 3),
+    "t3-81": ("T3, 3 levels", lambda size: T3, 3),
+    "t6-2187": ("T6, 3 levels", lambda size: T6, 3),
+    "t3-81-3px": ("T3 with ±3 pixels, as the SENSEI paper's tables", lambda size: T3.in_pixels(3, size), 3),
+    "t6-2187-3px": ("T6 with ±3 pixels, as the SENSEI paper's tables", lambda size: T6.in_pixels(3, size), 3),
+    "engstrom-775": ("31 rotations x 5 x 5 translations of ±3 pixels", engstrom, (31, 5, 5)),
+}
+"""Named grids: what it is, its space for images of a size (height, width), its levels."""
+
+
+def named_grid(name: str, size: tuple[int, int]) -> tuple[Space, Tensor]:
+    """The space and the rows `[rows, G]` of a grid of `GRIDS`, for images of `size` (height, width)."""
+    if name not in GRIDS:
+        raise UserError(f"grid: {name!r} is none of {', '.join(GRIDS)}.")
+    _, make, levels = GRIDS[name]
+    space = make(size)
+    return space, space.grid(levels)

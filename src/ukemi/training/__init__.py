@@ -1,0 +1,8 @@
+"""Training: the loop, its config, its checkpoints."""
+
+from ukemi.training.config import TrainConfig
+from ukemi.training.guard import TrainingStopped
+from ukemi.training.loop import Interrupted, train
+from ukemi.training.run import Run
+
+__all__ = ["Interrupted", "Run", "TrainConfig", "TrainingStopped", "train"]

@@ -1,0 +1,141 @@
+"""Everything that a training run is told: one schema for Python, TOML and the command line."""
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import nn
+
+from ukemi.augmenters import AnyAugmenter, Standard
+from ukemi.errors import UserError
+from ukemi.schema import Fixed, Number, Schema
+from ukemi.spaces import Gene, Space, space_of
+from ukemi.training import schedules
+
+OPTIMISERS: dict[str, type[torch.optim.Optimizer]] = {
+    "sgd": torch.optim.SGD,
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+}
+
+
+class TrainConfig(Schema):
+    """Trains a classifier and writes a run folder."""
+
+    data: str = "fashion-mini"
+    """A data set by name (see `ukemi data`), an image folder, or an .npz file."""
+    data_folder: Path | None = None
+    """Where data sets lie; default: $UKEMI_DATA, ./data, ~/.cache/ukemi."""
+    size: int | None = Field(None, ge=8)
+    """Resize images of an image folder to this side."""
+    model: str = "demo-cnn"
+    """A network by name (see `ukemi models`), or your own as package.module:factory."""
+    model_arguments: Fixed[dict[str, Any]] = {}
+    """Keyword arguments for your own factory (TOML only)."""
+    weights: Path | None = None
+    """Weights to start from: safetensors, or .pt with tensors only."""
+    space: str = "t3"
+    """What is varied: t2, t3, t6, each also with -continuous, or package.module:SPACE."""
+    genes: Fixed[tuple[Gene, ...]] = ()
+    """A space of your own, as [[genes]] tables with name, low, high, identity, step (TOML only)."""
+    augmenter: AnyAugmenter = Field(Standard.Config(), discriminator="name")
+    """What replaces the images of a batch (see `ukemi augmenters`)."""
+
+    epochs: int = Field(20, ge=1)
+    """Passes over the training data."""
+    batch_size: int = Field(128, ge=2)
+    """Images per step."""
+    optimiser: Literal["sgd", "adam", "adamw"] = "sgd"
+    """The update rule; SGD comes with Nesterov momentum."""
+    learning_rate: Annotated[Number, Field(gt=0)] = 0.1
+    """The schedule's peak."""
+    momentum: Annotated[Number, Field(ge=0, lt=1)] = 0.9
+    """SGD's momentum; 0 is none."""
+    weight_decay: Annotated[Number, Field(ge=0)] = 5e-4
+    """Pull of the weights towards 0."""
+    schedule: Literal["one-cycle", "cosine", "step", "constant"] = "one-cycle"
+    """How the learning rate moves."""
+    drops: tuple[int, ...] = ()
+    """Epochs at which the `step` schedule divides by 10; default: at 40 and 80 percent."""
+    smoothing: Annotated[Number, Field(ge=0, lt=1)] = 0.0
+    """Label smoothing."""
+    flips: bool = False
+    """Mirror half of the images, decided once per sample and epoch."""
+    seed: int = Field(0, ge=0, lt=2**32)
+    """Everything random follows from it."""
+
+    validation: Annotated[Number, Field(ge=0, lt=1)] = 0.1
+    """Share of the training data kept aside, drawn by the seed; 0 keeps none."""
+    validate_every: int = Field(1, ge=1)
+    """Epochs between two validations."""
+    robust_every: int = Field(0, ge=0)
+    """Epochs between two measures of robust accuracy on the validation images; 0 is never."""
+    robust_images: int = Field(500, ge=1)
+    """How many validation images that measure uses, always the same."""
+
+    device: str = "auto"
+    """cpu, cuda, cuda:1, …; auto takes a GPU where there is one."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """bfloat16 runs the network in mixed precision."""
+    channels_last: bool = False
+    """Memory layout that is faster for convolutions on a GPU."""
+    compile: bool = False
+    """Compile the network with torch.compile (minutes at first use)."""
+    checkpoint_minutes: Annotated[Number, Field(ge=0)] = 5.0
+    """Minutes between checkpoints inside an epoch; one is written after every epoch anyway."""
+    tensorboard: bool = False
+    """Also write TensorBoard files (needs the tensorboard extra)."""
+    out: Path | None = None
+    """The run folder; default: runs/DATA-MODEL-AUGMENTER-SEED."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> "TrainConfig":
+        if self.robust_every and not self.validation:
+            raise UserError("robust-every needs validation images, so validation should be above 0.")
+        if self.drops and self.schedule != "step":
+            raise UserError(f"drops belong to the step schedule, but the schedule is {self.schedule}.")
+        self.chosen_space()
+        return self
+
+    def chosen_space(self) -> Space:
+        return space_of(self.space, self.genes)
+
+    def chosen_device(self) -> torch.device:
+        return device_of(self.device)
+
+    def folder(self) -> Path:
+        data = Path(self.data).stem
+        model = self.model.split(":")[-1]
+        return self.out or Path("runs") / f"{data}-{model}-{self.augmenter.name}-{self.seed}"
+
+    def make_optimiser(self, model: nn.Module) -> torch.optim.Optimizer:
+        """Fused, because only the fused optimisers can skip an update by a flag on the device."""
+        options: dict[str, Any] = {"lr": self.learning_rate, "weight_decay": self.weight_decay, "fused": True}
+        if self.optimiser == "sgd":
+            options |= {"momentum": self.momentum, "nesterov": self.momentum > 0}
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        return OPTIMISERS[self.optimiser](trained, **options)
+
+    def make_schedule(self) -> schedules.Schedule:
+        shares = tuple(drop / self.epochs for drop in self.drops)
+        stepped = partial(schedules.steps, drops=shares) if shares else schedules.steps
+        return {
+            "one-cycle": schedules.one_cycle,
+            "cosine": schedules.cosine,
+            "step": stepped,
+            "constant": schedules.constant,
+        }[self.schedule]
+
+
+def device_of(name: str) -> torch.device:
+    """A device by name; `auto` takes a GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError):
+        raise UserError(f"device: {name!r} is not there; cpu is, and auto finds a GPU where there is one.") from None
+    return device

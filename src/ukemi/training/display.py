@@ -1,0 +1,57 @@
+"""What a person sees of a run while it trains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from time import monotonic
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from torch import Tensor
+
+REFRESH = 0.5
+"""seconds between two looks at the device's sums: each look waits for the device"""
+
+
+class Display:
+    """A progress bar with loss, accuracy, images per second and time left; silent where `quiet`."""
+
+    def __init__(self, folder: Path, epochs: int, quiet: bool) -> None:
+        self.console = Console(stderr=True, quiet=quiet)
+        columns = ("[progress.description]{task.description}", BarColumn(), TaskProgressColumn())
+        self.progress = Progress(
+            *columns, TimeRemainingColumn(), TextColumn("{task.fields[numbers]}"), console=self.console, disable=quiet
+        )
+        self.task = self.progress.add_task(folder.name, total=float(epochs), numbers="")
+        self.looked, self.seen = monotonic(), 0.0
+
+    def __enter__(self) -> Display:
+        self.progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.progress.stop()
+
+    def step(self, epoch: int, step: int, steps: int, sums: Mapping[str, Tensor]) -> None:
+        now = monotonic()
+        if self.progress.disable or now - self.looked < REFRESH:
+            return
+        loss, right, seen = (float(sums[name]) for name in ("loss", "right", "seen"))
+        speed = (seen - self.seen if seen > self.seen else seen) / (now - self.looked)
+        self.looked, self.seen = now, seen
+        numbers = f"loss {loss / seen:.3f}  accuracy {right / seen:.1%}  {speed:,.0f} images/s"
+        self.progress.update(self.task, completed=epoch + step / steps, numbers=numbers)
+
+    def epoch_done(self, line: Mapping[str, Any]) -> None:
+        parts = [f"loss {line['loss']:.3f}", f"accuracy {line['accuracy']:.1%}"]
+        if "validation_accuracy" in line:
+            parts.append(f"validation {line['validation_accuracy']:.1%}")
+        if "robust_accuracy" in line:
+            parts.append(f"robust {line['robust_accuracy']:.1%}")
+        self.progress.update(self.task, completed=line["epoch"] + 1, numbers="  ".join(parts))
+
+    def note(self, text: str) -> None:
+        self.console.print(text, style="yellow", highlight=False)

@@ -1,0 +1,272 @@
+"""The training loop. Read it top to bottom: `train` sets up, `_epoch` is one pass over the data.
+
+Everything random is a function of (seed, epoch, index) and every checkpoint holds all that changes, so a run that is
+killed at any moment and resumed ends in the same bits on a CPU as one that was not.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ukemi import measures, randomness
+from ukemi.augmenters import Augmenter
+from ukemi.data import Batch, Data
+from ukemi.errors import UserError
+from ukemi.objectives import CrossEntropy
+from ukemi.randomness import Stream
+from ukemi.training.checkpoints import checkpoint_path, forget_old, write_checkpoint
+from ukemi.training.config import TrainConfig
+from ukemi.training.display import Display
+from ukemi.training.guard import Guard
+from ukemi.training.run import Run
+from ukemi.training.setup import Sets, batches_of_epoch, fixed_subset, load_model, load_sets, make_model
+
+SUMS = ("loss", "right", "seen")
+
+
+class Interrupted(Exception):
+    """Ctrl-C: the run ended cleanly at a checkpoint. The CLI exits with 130."""
+
+
+@dataclass
+class State:
+    """All that changes while training."""
+
+    model: nn.Module
+    optimiser: torch.optim.Optimizer
+    augmenter: Augmenter
+    guard: Guard
+    sums: dict[str, Tensor]
+    """loss, right answers and images of the epoch so far, float64 on the device"""
+    epoch: int = 0
+    step: int = 0
+    """the next step of this epoch"""
+    seconds: float = 0.0
+    clock: float = field(default_factory=monotonic)
+
+    def elapsed(self) -> float:
+        return self.seconds + monotonic() - self.clock
+
+
+def train(config: TrainConfig, *, resume: bool = False, quiet: bool = False) -> Run:
+    """Trains as `config` says, into its run folder; `resume` goes on from the folder's last checkpoint."""
+    device = config.chosen_device()
+    sets = load_sets(config).to(device)
+    state = _new_state(config, sets.train, device)
+    run = Run(config.folder()) if resume else Run.start(config)
+    with Display(run.folder, config.epochs, quiet) as display, _interruptible() as interrupted:
+        if resume:
+            _resume(run, state, display)
+        network = _compiled(config, state.model)
+        log = _writers(config, run)
+        while state.epoch < config.epochs:
+            _epoch(config, run, state, network, sets.train, display, interrupted)
+            line = _end_of_epoch(config, state, sets)
+            log(line)
+            display.epoch_done(line)
+            state.epoch, state.step = state.epoch + 1, 0
+            _clear(state.sums)
+            _save(run, state)
+    write_checkpoint(run.weights_path, state.model.state_dict(), {"classes": sets.train.classes})
+    return run
+
+
+def _epoch(
+    config: TrainConfig,
+    run: Run,
+    state: State,
+    network: nn.Module,
+    data: Data,
+    display: Display,
+    interrupted: threading.Event,
+) -> None:
+    """One pass over the data, from the state's step on."""
+    space, device = config.chosen_space(), data_device(state.model)
+    objective = CrossEntropy(config.smoothing)
+    schedule = config.make_schedule()
+    order = batches_of_epoch(len(data), config.batch_size, config.seed, state.epoch)
+    saved = monotonic()
+    if state.step == 0:
+        with _precision(config, device):
+            state.augmenter.begin_epoch(network, data, state.epoch)
+    for batch in data.batches(order[state.step :], device):
+        progress = (state.epoch + state.step / len(order)) / config.epochs
+        rate = config.learning_rate * schedule(progress)
+        losses, logits = _step(config, state, network, objective, batch, rate)
+        _count(state.sums, losses, logits, batch.labels)
+        state.augmenter.observe(batch.index, losses)
+        state.step += 1
+        state.guard.check(space, now=state.step == len(order))
+        display.step(state.epoch, state.step, len(order), state.sums)
+        if interrupted.is_set():
+            _save(run, state)
+            raise Interrupted(f"stopped at epoch {state.epoch}, step {state.step}; go on with --resume {run.folder}")
+        if config.checkpoint_minutes and monotonic() - saved > 60 * config.checkpoint_minutes:
+            state.guard.check(space, now=True)
+            _save(run, state)
+            saved = monotonic()
+
+
+def _step(
+    config: TrainConfig, state: State, network: nn.Module, objective: CrossEntropy, batch: Batch, rate: float
+) -> tuple[Tensor, Tensor]:
+    """Augment, forward, backward, masked update; returns detached losses and logits."""
+    with _precision(config, batch.images.device):
+        images = state.augmenter(network, batch.images, batch.labels, batch.index, state.epoch)
+        if config.channels_last:
+            images = images.contiguous(memory_format=torch.channels_last)
+        network.train()
+        # dropout and its like draw from the global generators: made a function of (seed, epoch, step)
+        torch.manual_seed(randomness.key(config.seed, Stream.STEP, state.epoch, state.step))
+        outcome = objective(network, images, batch.labels, batch.index, state.epoch)
+    state.optimiser.zero_grad(set_to_none=True)
+    outcome.losses.mean().backward()
+    gradients = [parameter.grad for parameter in state.model.parameters() if parameter.grad is not None]
+    state.guard.watch(state.epoch, state.step, batch.index, outcome.losses, state.augmenter.genes, gradients)
+    for group in state.optimiser.param_groups:
+        group["lr"] = rate
+    state.optimiser.step()
+    return outcome.losses.detach(), outcome.logits.detach()
+
+
+def _end_of_epoch(config: TrainConfig, state: State, sets: Sets) -> dict[str, Any]:
+    """The epoch's line of the log."""
+    device = data_device(state.model)
+    loss, right, seen = (float(state.sums[name]) for name in SUMS)
+    line: dict[str, Any] = {"epoch": state.epoch, "loss": loss / seen, "accuracy": right / seen, "images": int(seen)}
+    line["learning_rate"] = state.optimiser.param_groups[0]["lr"]
+    line["scoring_forwards"] = state.augmenter.forwards
+    last = state.epoch + 1 == config.epochs
+    if sets.validation is not None:
+        if last or (state.epoch + 1) % config.validate_every == 0:
+            found = measures.accuracy(state.model, sets.validation, device)
+            line["validation_accuracy"], line["validation_loss"] = found
+        if config.robust_every and (last or (state.epoch + 1) % config.robust_every == 0):
+            few = fixed_subset(sets.validation, config.robust_images, config.seed)
+            line["robust_accuracy"] = measures.robustness(state.model, few, config.chosen_space()).robust_accuracy
+    line["seconds"] = round(state.elapsed(), 3)
+    return line
+
+
+def _new_state(config: TrainConfig, data: Data, device: torch.device) -> State:
+    model = make_model(config, data).to(device)
+    if config.channels_last:
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    optimiser = config.make_optimiser(model)
+    augmenter = config.augmenter.build(config.chosen_space(), config.seed, config.flips)
+    sums = {name: torch.zeros((), dtype=torch.float64, device=device) for name in SUMS}
+    return State(model, optimiser, augmenter, Guard(optimiser, device), sums)
+
+
+def _count(sums: dict[str, Tensor], losses: Tensor, logits: Tensor, labels: Tensor) -> None:
+    sums["loss"] += losses.double().sum()
+    sums["right"] += (logits.argmax(1) == labels).sum()
+    sums["seen"] += len(labels)
+
+
+def _clear(sums: dict[str, Tensor]) -> None:
+    for total in sums.values():
+        total.zero_()
+
+
+def _save(run: Run, state: State) -> None:
+    tensors = {f"model.{name}": tensor for name, tensor in state.model.state_dict().items()}
+    for number, values in state.optimiser.state_dict()["state"].items():
+        tensors |= {f"optimiser.{number}.{name}": value for name, value in values.items() if value is not None}
+    tensors |= {f"augmenter.{name}": tensor for name, tensor in state.augmenter.state_dict().items()}
+    tensors |= {f"sums.{name}": tensor for name, tensor in state.sums.items()}
+    values = {"epoch": state.epoch, "step": state.step, "log_bytes": run.log_length(), "seconds": state.elapsed()}
+    values["scoring_forwards"] = state.augmenter.forwards
+    write_checkpoint(checkpoint_path(run.checkpoints, state.epoch, state.step), tensors, values)
+    forget_old(run.checkpoints)
+
+
+def _resume(run: Run, state: State, display: Display) -> None:
+    """Takes up the newest whole checkpoint; where there is none yet, the run starts anew."""
+    checkpoint, refused = run.last_checkpoint()
+    for sentence in refused:
+        display.note(f"{sentence} The one before it is used.")
+    if checkpoint is None:
+        if refused:
+            raise UserError(f"resume: {run.folder} holds no whole checkpoint: {refused[-1]}")
+        run.cut_log(0)
+        return
+    load_model(state.model, checkpoint, run.checkpoints)
+    _load_optimiser(state.optimiser, checkpoint.part("optimiser"))
+    device = data_device(state.model)
+    state.augmenter.load_state_dict({name: tensor.to(device) for name, tensor in checkpoint.part("augmenter").items()})
+    for name, tensor in checkpoint.part("sums").items():
+        state.sums[name].copy_(tensor)
+    state.epoch, state.step = checkpoint.values["epoch"], checkpoint.values["step"]
+    state.seconds, state.clock = checkpoint.values["seconds"], monotonic()
+    state.augmenter.forwards = checkpoint.values["scoring_forwards"]
+    run.cut_log(checkpoint.values["log_bytes"])
+
+
+def _load_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    stored: dict[int, dict[str, Tensor]] = {}
+    for key, tensor in tensors.items():
+        number, name = key.split(".", 1)
+        stored.setdefault(int(number), {})[name] = tensor
+    optimiser.load_state_dict({"state": stored, "param_groups": optimiser.state_dict()["param_groups"]})
+
+
+def data_device(model: nn.Module) -> torch.device:
+    return next(model.parameters()).device
+
+
+def _precision(config: TrainConfig, device: torch.device) -> AbstractContextManager[Any]:
+    return torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bfloat16")
+
+
+def _compiled(config: TrainConfig, model: nn.Module) -> nn.Module:
+    return torch.compile(model) if config.compile else model  # type: ignore[return-value]
+
+
+def _writers(config: TrainConfig, run: Run) -> Callable[[dict[str, Any]], None]:
+    """Writes an epoch's line to the log, and to TensorBoard where that is asked for."""
+    if not config.tensorboard:
+        return run.write_log
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise UserError("tensorboard: it is not installed; pip install ukemi[tensorboard].") from None
+    board = SummaryWriter(run.folder / "tensorboard")
+
+    def write(line: dict[str, Any]) -> None:
+        run.write_log(line)
+        for name, value in line.items():
+            if name != "epoch":
+                board.add_scalar(name, value, line["epoch"])
+        board.flush()
+
+    return write
+
+
+@contextmanager
+def _interruptible() -> Iterator[threading.Event]:
+    """The first Ctrl-C asks for an end at the next step; the second ends at once."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def ask(*_: object) -> None:
+        asked.set()
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, ask)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)

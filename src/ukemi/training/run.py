@@ -1,0 +1,78 @@
+"""A run is one folder: the config that made it, its log, its checkpoints, its weights."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ukemi.errors import UserError
+from ukemi.schema import read_config, toml
+from ukemi.training.checkpoints import Checkpoint, newest, read_checkpoint, write_whole
+from ukemi.training.config import TrainConfig
+
+TIMES = ("seconds", "images_per_second")
+"""Fields of the log that two equal runs need not share."""
+
+
+class Run:
+    """The folder of a run and what is written to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.log_path = folder / "log.jsonl"
+        self.checkpoints = folder / "checkpoints"
+        self.weights_path = folder / "model.safetensors"
+
+    @staticmethod
+    def start(config: TrainConfig) -> "Run":
+        """A new folder with its config; one that already holds a run is refused."""
+        folder = config.folder()
+        run = Run(folder)
+        if (folder / "config.toml").exists() or run.log_path.exists():
+            raise UserError(f"out: {folder} already holds a run; go on with --resume {folder}, or give another --out.")
+        values = config.model_dump(mode="json", exclude={"out"})
+        write_whole(folder / "config.toml", toml(values).encode())
+        return run
+
+    @staticmethod
+    def config_of(folder: Path) -> TrainConfig:
+        """The config that made a run."""
+        if not (folder / "config.toml").is_file():
+            raise UserError(f"run: {folder} holds no run (there is no config.toml in it).")
+        return TrainConfig(**read_config(folder / "config.toml") | {"out": folder})
+
+    def write_log(self, line: Mapping[str, Any]) -> None:
+        try:
+            with self.log_path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            raise UserError(f"{self.log_path} can't be written: {error.strerror or error}.") from None
+
+    def log_length(self) -> int:
+        """Bytes in the log, flushed to the disk."""
+        if not self.log_path.exists():
+            return 0
+        with self.log_path.open("rb") as file:
+            os.fsync(file.fileno())
+        return self.log_path.stat().st_size
+
+    def cut_log(self, length: int) -> None:
+        """Back to what a checkpoint knew: lines of work that was lost are written again."""
+        if self.log_path.exists():
+            os.truncate(self.log_path, length)
+
+    def read_log(self) -> list[dict[str, Any]]:
+        if not self.log_path.exists():
+            return []
+        return [json.loads(line) for line in self.log_path.read_text(encoding="utf-8").splitlines()]
+
+    def last_checkpoint(self) -> tuple[Checkpoint | None, list[str]]:
+        """The newest checkpoint that is whole, and a sentence on each newer one that was refused."""
+        refused: list[str] = []
+        for path in newest(self.checkpoints):
+            try:
+                return read_checkpoint(path), refused
+            except UserError as error:
+                refused.append(str(error))
+        return None, refused

@@ -1,0 +1,87 @@
+"""Variants of whole batches: every sample its own genes, one warp, one colour step, one clamp."""
+
+from math import pi
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ukemi.errors import UserError
+from ukemi.spaces import Space
+
+_GEOMETRIC = {"rotation": 0.0, "translate_x": 0.0, "translate_y": 0.0, "shear": 0.0, "zoom": 1.0}
+
+
+def vary(images_NCHW: Tensor, genes_NG: Tensor, space: Space) -> Tensor:
+    """The variants of `images` (float, in [0, 1]) under `genes`, one chromosome per image.
+
+    Rotate, translate, shear and zoom about the centre compose into one affine map with one bilinear resampling and
+    black outside; then brightness is added, contrast multiplied, a user's own kernels follow, and one clamp to [0, 1]
+    ends it. A row of identity genes returns its image bit for bit. No value is looked at, so the device never waits:
+    `space.check(genes)` and `ukemi.data.check_pixels(images)` are for whoever lets them in.
+
+    >>> vary(torch.rand(2, 1, 28, 28), T3.sample(torch.arange(2), seed=0)[:, 0], T3).shape
+    torch.Size([2, 1, 28, 28])
+    """
+    if images_NCHW.ndim != 4 or not images_NCHW.is_floating_point():
+        raise UserError(
+            f"images: a float tensor [N, C, H, W] is needed, not {images_NCHW.dtype} {list(images_NCHW.shape)}."
+        )
+    if genes_NG.shape != (len(images_NCHW), len(space)):
+        raise UserError(
+            f"genes: the shape [{len(images_NCHW)}, {len(space)}] is needed, but it is {list(genes_NG.shape)}."
+        )
+    values = {gene.name: genes_NG[:, at] for at, gene in enumerate(space.genes) if gene.kernel is None}
+    out = _warped(images_NCHW, {name: values[name] for name in _GEOMETRIC if name in values})
+    if "brightness" in values:
+        out = out + _column(values["brightness"])
+    if "contrast" in values:
+        out = out * _column(values["contrast"])
+    for at, gene in enumerate(space.genes):
+        if callable(gene.kernel):
+            still = _column(genes_NG[:, at] == gene.identity)
+            out = torch.where(still, out, gene.kernel(out, genes_NG[:, at]))
+    return out.clamp(0, 1)
+
+
+def _column(values_N: Tensor) -> Tensor:
+    return values_N[:, None, None, None]
+
+
+def _warped(images_NCHW: Tensor, values: dict[str, Tensor]) -> Tensor:
+    if not values:
+        return images_NCHW
+    # a resampling at the identity still rounds pixels, so unmoved rows are copied
+    moved_N = torch.stack([value != _GEOMETRIC[name] for name, value in values.items()]).any(0)
+    grid_NHW2 = sampling_grid(values, images_NCHW.shape[2], images_NCHW.shape[3])
+    out = F.grid_sample(images_NCHW, grid_NHW2.to(images_NCHW.dtype), align_corners=False)
+    return torch.where(_column(moved_N), out, images_NCHW)
+
+
+def sampling_grid(values: dict[str, Tensor], height: int, width: int) -> Tensor:
+    """Where each pixel of the variant looks in the image, in `grid_sample`'s coordinates, `[N, H, W, 2]`.
+
+    The map is the inverse of zoom . shear . translate . rotate in pixels about the centre, so non-square images keep
+    their angles. It is affine, hence a sum of a row term and a column term: two additions make the grid.
+    """
+    some = next(iter(values.values()))
+
+    def value(name: str) -> Tensor:
+        return values[name] if name in values else torch.full_like(some, _GEOMETRIC[name])
+
+    angle, shear, zoom = value("rotation") * (pi / 180), value("shear"), value("zoom")
+    cos, sin = torch.cos(angle), torch.sin(angle)
+    # undo zoom and shear: x = u / z - s v / z, y = v / z; then translation; then rotation
+    right, down = value("translate_x") * width, value("translate_y") * height
+    x_u, x_v, x_1 = cos / zoom, -(cos * shear + sin) / zoom, sin * down - cos * right
+    y_u, y_v, y_1 = sin / zoom, (cos - sin * shear) / zoom, -sin * right - cos * down
+    u_W = torch.arange(width, device=some.device, dtype=some.dtype) - (width - 1) / 2
+    v_H = torch.arange(height, device=some.device, dtype=some.dtype) - (height - 1) / 2
+
+    def plane(a: Tensor, b: Tensor, c: Tensor, side: int) -> Tensor:
+        scale = 2 / side
+        across = (a * scale)[:, None] * u_W
+        along = (b * scale)[:, None] * v_H + (c * scale)[:, None]
+        return across[:, None, :] + along[:, :, None]
+
+    return torch.stack([plane(x_u, x_v, x_1, width), plane(y_u, y_v, y_1, height)], -1)
