@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 from rich.console import Console
 from rich.progress import track
@@ -26,7 +27,7 @@ SHOWN_FROM = 2000
 Size = tuple[int, int]
 """Height and width."""
 
-_THREADS = min(16, 2 * (os.cpu_count() or 1))
+_THREADS = min(16, os.cpu_count() or 1)
 _AHEAD = 256
 _DEEP = ("I", "F")
 _T = TypeVar("_T")
@@ -70,7 +71,7 @@ def look(paths: Sequence[Path], size: Size | None) -> tuple[Size, int]:
     return seen[0][0], channels
 
 
-def decode(path: Path, shape: Sequence[int]) -> Tensor:
+def decode(path: Path, shape: Sequence[int]) -> NDArray[np.uint8]:
     """One image file as uint8 `[C, H, W]`, brought to that size by bilinear resampling where it has another."""
     channels, height, width = shape
     with _opened(path) as image:
@@ -79,7 +80,7 @@ def decode(path: Path, shape: Sequence[int]) -> Tensor:
         image = image.convert("L" if channels == 1 else "RGB")
         if image.size != (width, height):
             image = image.resize((width, height), Image.Resampling.BILINEAR)
-        return torch.from_numpy(np.array(image).reshape(height, width, channels)).permute(2, 0, 1)
+        return np.asarray(image, np.uint8).reshape(height, width, channels).transpose(2, 0, 1)
 
 
 @contextmanager
@@ -104,11 +105,12 @@ def _header(path: Path) -> tuple[Size, str]:
 
 
 def _decoded(paths: Sequence[Path], shape: Sequence[int], *, shown: bool) -> Tensor:
-    images_NCHW = torch.empty((len(paths), *shape), dtype=torch.uint8)
+    # copied by numpy: torch would call up its own threads for each image, against those of the pool
+    images_NCHW = np.empty((len(paths), *shape), np.uint8)
     rows = _mapped(lambda path: decode(path, shape), paths, "Decoding images", shown)
     for row, image_CHW in enumerate(rows):
         images_NCHW[row] = image_CHW
-    return images_NCHW
+    return torch.from_numpy(images_NCHW)
 
 
 def _mapped(do: Callable[[Path], _T], paths: Sequence[Path], what: str, shown: bool) -> Iterator[_T]:

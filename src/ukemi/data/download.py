@@ -43,7 +43,7 @@ class RemoteFile:
     size: int
 
 
-class _Broken(Exception):  # noqa: N818 - it never leaves this file
+class _Broken(Exception):
     """A mirror that did not deliver; `again` where another attempt may help."""
 
     def __init__(self, reason: str, *, again: bool) -> None:

@@ -1,0 +1,73 @@
+"""Labelled images: identities through subsets, batches, and the checks where pixels enter."""
+
+import pytest
+import torch
+
+from ukemi.data import Data, as_float, check_pixels, labelled
+from ukemi.errors import UserError
+
+
+class Counted:
+    """Images that are made when they are asked for: row n is filled with n."""
+
+    shape = (10, 1, 2, 2)
+
+    def __getitem__(self, positions: torch.Tensor) -> torch.Tensor:
+        return positions.to(torch.uint8)[:, None, None, None].expand(-1, 1, 2, 2)
+
+
+def made() -> Data:
+    return labelled(Counted()[torch.arange(10)], torch.arange(10) % 2, "ab", groups=torch.arange(10) // 2)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_identities_survive_subsets_of_subsets(lazy: bool) -> None:
+    data = labelled(Counted(), torch.arange(10) % 2, "ab") if lazy else made()
+    rows = data.take(torch.tensor([9, 4, 2, 7])).take(torch.tensor([3, 0]))
+    batch = rows.batch(torch.tensor([0, 1]), "cpu")
+    assert batch.index.tolist() == [7, 9]
+    assert batch.labels.tolist() == [1, 1]
+    assert (batch.images[:, 0, 0, 0] * 255).round().tolist() == [7, 9]
+    assert (len(rows), rows.identities, rows.channels, rows.size) == (2, 10, 1, (2, 2))
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_batches_come_in_their_order(lazy: bool, count: int) -> None:
+    data = labelled(Counted(), torch.arange(10) % 2, "ab") if lazy else made()
+    order = [torch.tensor([number, 9 - number]) for number in range(count)]
+    batches = list(data.batches(order, "cpu"))
+    assert [batch.index.tolist() for batch in batches] == [positions.tolist() for positions in order]
+
+
+def test_data_on_the_device_stays_whole() -> None:
+    moved = made().to("cpu")
+    assert torch.equal(moved.index, torch.arange(10))
+    lazy = labelled(Counted(), torch.zeros(10), "ab")
+    assert lazy.to("cpu") is lazy
+
+
+def test_bytes_become_floats_and_floats_stay() -> None:
+    assert as_float(torch.tensor([0, 255], dtype=torch.uint8)).tolist() == [0, 1]
+    images = torch.rand(3)
+    assert as_float(images) is images
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (torch.zeros(2, 3), r"shape \[N, C, H, W\], but \[2, 3\] was given"),
+        (torch.zeros(2, 1, 0, 3), r"shape \[N, C, H, W\]"),
+        (torch.zeros(2, 1, 3, 3, dtype=torch.int32), r"uint8 or float, but torch.int32 was given"),
+        (torch.full((2, 1, 3, 3), float("inf")), r"image 0 has a pixel that is NaN or infinite"),
+        (torch.full((2, 1, 3, 3), -0.5), r"should lie in \[0, 1\], but -0.5 to -0.5 was given"),
+    ],
+)
+def test_pixels_are_checked_where_they_enter(images: torch.Tensor, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        check_pixels(images)
+
+
+def test_half_precision_and_grey_images_without_an_axis_are_taken() -> None:
+    assert check_pixels(torch.rand(2, 1, 3, 3).half()).dtype == torch.float32
+    assert labelled(torch.rand(2, 3, 3), torch.tensor([0, 1])).images.shape == (2, 1, 3, 3)
