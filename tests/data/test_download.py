@@ -250,6 +250,7 @@ def test_archives_are_unpacked_into_one_tree_and_removed(server: Server, tmp_pat
         ("x.tar.gz", tar({"good": CONTENT})[:-3000]),
         ("x.tar.gz", b"no archive"),
     ],
+    ids=["tar-out", "tar-link", "zip-out", "zip-cut", "tar-cut", "no-archive"],
 )
 def test_archives_that_lead_out_or_are_damaged_are_refused(tmp_path: Path, name: str, content: bytes) -> None:
     folder = tmp_path / "folder"
