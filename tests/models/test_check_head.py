@@ -77,5 +77,5 @@ def test_images_that_the_model_cannot_take() -> None:
     model = create("demo-cnn", classes=10, channels=3, size=(40, 40))
     with pytest.raises(UserError, match=r"model: it can't take images of 3×32×32 \(.+\)\.$"):
         check_head(model, IMAGES, 10)
-    with pytest.raises(UserError, match="it can't take images of 1×28×28"):
+    with pytest.raises(UserError, match="model: it normalises 3 channels, but the images have 1"):
         check_head(create("lenet5", classes=10, channels=3, size=(28, 28)), torch.rand(2, 1, 28, 28), 10)

@@ -1,5 +1,7 @@
 """Every network of the table: its size, its shapes, and what training, tracing and saving need of it."""
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from safetensors.torch import load, save
@@ -8,8 +10,12 @@ from torch import nn
 from ukemi.models import MODELS, Shape, create, freeze_first, listing
 from ukemi.models.layers import MaxNormLinear
 
-SHRUNK = {"wrn-28-10": 8, "resnet50": 16, "resnet50-imagenet": 32, "mobilenet-224": 32, "imdb-1": 32, "imdb-2": 32}
-"""Networks whose paper's images are too large for a quick test, with a side that is not."""
+SHRUNK = {
+    **dict.fromkeys(["wrn-28-10", "vgg16", "vgg19"], 8),
+    **dict.fromkeys(["resnet18", "resnet50", "resnet50-imagenet", "mobilenet", "mobilenet-224", "nin", "fm-1"], 16),
+    **dict.fromkeys(["alexnet", "svhn-1", "svhn-2", "imdb-1", "imdb-2"], 32),
+}
+"""Sides of the images on which the larger networks are tested quickly."""
 
 
 def conv(inputs: int, outputs: int, kernel: int = 3) -> int:
@@ -94,6 +100,15 @@ BY_HAND = {
     "imdb-1": VGG16_CONVOLUTIONS + fc(512, 1024) + fc(1024, 5),
     "imdb-2": VGG19_CONVOLUTIONS + fc(512, 1024) + fc(1024, 5),
 }  # fmt: skip
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Images this small gain nothing from more threads, and threads that wait for a busy core lose minutes."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def test_every_network_has_the_pinned_number_of_parameters() -> None:

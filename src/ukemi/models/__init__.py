@@ -5,7 +5,7 @@ from ukemi.models.create import create
 from ukemi.models.imdb import freeze_first
 from ukemi.models.listing import Row, listing
 from ukemi.models.normalize import Normalize
-from ukemi.models.own import load_own
+from ukemi.models.own import load_own, load_weights
 from ukemi.models.registry import MODELS
 from ukemi.models.shape import Entry, Shape
 
@@ -20,4 +20,5 @@ __all__ = [
     "freeze_first",
     "listing",
     "load_own",
+    "load_weights",
 ]

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from ukemi.errors import UserError
 from ukemi.models.inference import scoring
+from ukemi.models.normalize import Normalize
 
 
 def check_head(model: nn.Module, images: Tensor, classes: int) -> int:
@@ -14,6 +15,7 @@ def check_head(model: nn.Module, images: Tensor, classes: int) -> int:
     Modes, statistics and random state of the model are left as they are.
     """
     few_NCHW = images[:2]
+    _check_channels(model, few_NCHW)
     outputs = _forward(model, few_NCHW)
     if not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != len(few_NCHW):
         raise UserError(f"model: logits of shape [images, classes] are expected, but {_what(outputs)} came out.")
@@ -21,6 +23,14 @@ def check_head(model: nn.Module, images: Tensor, classes: int) -> int:
     if logits < classes:
         raise UserError(f"model: labels that don't fit the model's head: {classes} classes, but {logits} logits.")
     return logits
+
+
+def _check_channels(model: nn.Module, images_NCHW: Tensor) -> None:
+    # Left alone, three means and one grey channel would silently broadcast to three channels.
+    channels = images_NCHW.shape[1]
+    for layer in model.modules():
+        if isinstance(layer, Normalize) and len(layer.mean) != channels:
+            raise UserError(f"model: it normalises {len(layer.mean)} channels, but the images have {channels}.")
 
 
 def _forward(model: nn.Module, images_NCHW: Tensor) -> object:

@@ -35,7 +35,7 @@ def load_own(
         raise UserError(f"{'std' if std is None else 'mean'}: mean and std belong together, but one is missing.")
     network = _made(name, dict(arguments or {}))
     if weights is not None:
-        _fill(network, weights)
+        load_weights(network, weights)
     if mean is None or std is None:
         return network
     return behind_normalize(Normalize(mean, std), network)
@@ -75,7 +75,8 @@ def _current_directory() -> Iterator[None]:
             sys.path.remove(here)
 
 
-def _fill(network: nn.Module, path: Path) -> None:
+def load_weights(network: nn.Module, path: Path) -> None:
+    """Fills the network from a file; the first key or shape that does not fit is named."""
     given, own = _read(path), network.state_dict()
     for key, value in given.items():
         if key not in own:
