@@ -1,0 +1,23 @@
+"""Reports: what was found as a table, a page, JSON and JUnit."""
+
+from ukemi.reports.evaluation import Broken, Evaluation, Terrain, examine
+from ukemi.reports.junit import Check, checks_of, parse_fail_under, write_junit
+from ukemi.reports.page import write_page, write_training_page
+from ukemi.reports.summary import summary, write_json
+from ukemi.reports.table import table
+
+__all__ = [
+    "Broken",
+    "Check",
+    "Evaluation",
+    "Terrain",
+    "checks_of",
+    "examine",
+    "parse_fail_under",
+    "summary",
+    "table",
+    "write_json",
+    "write_junit",
+    "write_page",
+    "write_training_page",
+]

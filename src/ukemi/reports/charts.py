@@ -1,0 +1,228 @@
+"""Small charts as inline SVG. Colours are the page's (`--c0` …), so that they follow light and dark."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import isfinite
+
+from markupsafe import Markup, escape
+
+from ukemi.measures.sensitivity import Axis, Landscape
+from ukemi.reports import words
+from ukemi.reports.pictures import RAMP, heat
+from ukemi.reports.scales import Scale, limits, ticks
+
+COLOURS = 6
+WIDTH, HEIGHT = 340, 210
+LEFT, RIGHT, TOP, BOTTOM = 50, 14, 12, 44
+_DASHES = ("", "6 3", "2 3", "8 3 2 3")
+_MARKS = (
+    "M-3,0a3,3 0 1,0 6,0a3,3 0 1,0 -6,0",
+    "M-2.8,-2.8h5.6v5.6h-5.6z",
+    "M0,-3.6L3.6,2.8H-3.6z",
+    "M0,-3.8L3.8,0L0,3.8L-3.8,0z",
+)
+_MOST_MARKS = 24
+"""a line of more points than this is drawn without marks"""
+
+Said = Callable[[float], str]
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line: its points in order; those that are not finite are left out. `style` picks colour, mark and dash."""
+
+    name: str
+    points: tuple[tuple[float, float], ...]
+    style: int = 0
+
+    def finite(self) -> list[tuple[float, float]]:
+        return [(x, y) for x, y in self.points if isfinite(x) and isfinite(y)]
+
+
+def lines(
+    series: Sequence[Series],
+    *,
+    title: str,
+    x_label: str,
+    x_said: Said = words.plain,
+    y_said: Said = words.plain,
+    x_ticks: Sequence[float] | None = None,
+    y_limits: tuple[float, ...] = (),
+) -> Markup:
+    """A line chart. `y_limits` are values that its height shows in any case; `x_ticks` defaults to round values."""
+    points = [point for one in series for point in one.finite()]
+    x_low, x_high = limits((x for x, _ in points), tuple(x_ticks or ()))
+    y_low, y_high = limits((y for _, y in points), y_limits)
+    x, y = Scale(x_low, x_high, LEFT, WIDTH - RIGHT), Scale(y_low, y_high, HEIGHT - BOTTOM, TOP)
+    body = [_across(y, value, y_said(value)) for value in ticks(y_low, y_high)]
+    body += [_below(x(value), x_said(value)) for value in x_ticks or ticks(x_low, x_high, whole=True)]
+    body.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, x_label, "axis-name"))
+    body += [_line(one, x, y) for one in series]
+    return _svg(WIDTH, HEIGHT, title, _heard(series, x_said, y_said), body, "chart")
+
+
+def swatch(style: int) -> Markup:
+    """A short piece of a series' line, for a legend."""
+    sample = Series("", ((0.0, 0.0), (1.0, 0.0)), style)
+    path = Markup('<path class="line" d="M1,7H29"{}/>').format(_dash(style))
+    mark = Markup('<path class="mark" d="{}" transform="translate(15,7)"/>').format(_MARKS[sample.style % len(_MARKS)])
+    return Markup('<svg class="swatch s{}" width="30" height="14" aria-hidden="true">{}{}</svg>').format(
+        style % COLOURS, path, mark
+    )
+
+
+def bar(accuracy: float, robust: float, interval: tuple[float, float], title: str) -> Markup:
+    """Accuracy as a pale bar, robust accuracy as a strong one on it, and the latter's interval as a whisker.
+
+    Places are shares of the width, so the bar fits wherever it stands.
+    """
+    low, high = (_share(value) for value in interval)
+    return Markup(
+        '<svg class="bar" width="100%" height="18" role="img" aria-label="{title}"><title>{title}</title>'
+        '<rect class="track" width="100%" height="14" y="2" rx="3"/>'
+        '<rect class="pale" width="{accuracy}" height="14" y="2" rx="3"/>'
+        '<rect class="strong" width="{robust}" height="14" y="2" rx="3"/>'
+        '<line class="whisker-edge" x1="{low}" x2="{high}" y1="9" y2="9"/>'
+        '<line class="whisker" x1="{low}" x2="{high}" y1="9" y2="9"/></svg>'
+    ).format(title=title, accuracy=_share(accuracy), robust=_share(robust), low=low, high=high)
+
+
+def heat_map(ground: Landscape, most: float, *, title: str) -> Markup:
+    """A landscape: darker is a higher loss (`most` and above is darkest); the misclassified region is outlined."""
+    rows, columns = ground.losses.shape
+    left, top, side = 62.0, 8.0, 208.0
+    height = side if rows > 1 else 34.0
+    right, bottom = left + side, top + height
+    place = Markup('x="{}" y="{}" width="{}" height="{}"').format(*map(_n, (left, top, side, height)))
+    body = [
+        Markup('<image class="pixels" {} preserveAspectRatio="none" href="{}"/>').format(
+            place, heat(ground.losses, most)
+        ),
+        _outline(ground.wrong.flip(0).tolist(), left, top, side / columns, height / rows),
+    ]
+    body += _side(ground.across, Scale(0, columns - 1, left + side / columns / 2, right - side / columns / 2), bottom)
+    body.append(_text((left + right) / 2, bottom + 34, words.gene_name(ground.across.gene), "axis-name"))
+    if ground.down:
+        half = height / rows / 2
+        body += _up(ground.down, Scale(0, rows - 1, bottom - half, top + half), left)
+        body.append(_turned(12, (top + bottom) / 2, words.gene_name(ground.down.gene)))
+    wrong = float(ground.wrong.double().mean())
+    heard = f"{words.percent(wrong, 0)} of the variants shown are misclassified."
+    return _svg(right + 14, bottom + 42, title, heard, body, "chart heat")
+
+
+def ramp() -> Markup:
+    """The colours of heat maps from low to high, for a legend."""
+    stops = Markup("").join(
+        Markup('<rect x="{}%" width="{}%" height="12" fill="{}"/>').format(
+            _n(100 * at / len(RAMP)), _n(100 / len(RAMP) + 0.5), colour
+        )
+        for at, colour in enumerate(RAMP)
+    )
+    return Markup('<svg class="ramp" width="120" height="12" aria-hidden="true">{}</svg>').format(stops)
+
+
+def _svg(width: float, height: float, title: str, heard: str, body: Iterable[Markup], kind: str) -> Markup:
+    return Markup(
+        '<svg class="{}" viewBox="0 0 {} {}" role="img" aria-label="{}"><title>{}</title><desc>{}</desc>{}</svg>'
+    ).format(kind, _n(width), _n(height), f"{title}. {heard}", title, heard, Markup("").join(body))
+
+
+def _line(series: Series, x: Scale, y: Scale) -> Markup:
+    places = [(x(at), y(value)) for at, value in series.finite()]
+    if not places:
+        return Markup("")
+    path = "M" + "L".join(f"{_n(across)},{_n(down)}" for across, down in places)
+    shape = _MARKS[series.style % len(_MARKS)]
+    marked = places if len(places) <= _MOST_MARKS else places[-1:]
+    marks = Markup("").join(
+        Markup('<path class="mark" d="{}" transform="translate({},{})"/>').format(shape, _n(across), _n(down))
+        for across, down in marked
+    )
+    return Markup('<g class="s{}"><path class="line" d="{}"{}/>{}</g>').format(
+        series.style % COLOURS, path, _dash(series.style), marks
+    )
+
+
+def _dash(style: int) -> Markup:
+    """Series beyond the number of colours differ by their dashes."""
+    dash = _DASHES[style // COLOURS % len(_DASHES)]
+    return Markup(' stroke-dasharray="{}"').format(dash) if dash else Markup("")
+
+
+def _across(y: Scale, value: float, said: str) -> Markup:
+    """A line across the chart with its value on the left."""
+    at = _n(y(value))
+    rule = Markup('<line class="rule" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(LEFT, WIDTH - RIGHT, at, at)
+    return rule + _text(LEFT - 6, y(value) + 4, said, "end")
+
+
+def _below(at: float, said: str, y: float = HEIGHT - BOTTOM) -> Markup:
+    tick = Markup('<line class="tick" x1="{0}" x2="{0}" y1="{1}" y2="{2}"/>').format(_n(at), _n(y), _n(y + 4))
+    return tick + _text(at, y + 17, said)
+
+
+def _side(axis: Axis, place: Scale, y: float) -> list[Markup]:
+    """The ends and the middle of an axis below a heat map."""
+    return [_below(place(at), words.gene_value(axis.gene, axis.values[at]), y) for at in _three(len(axis.values))]
+
+
+def _up(axis: Axis, place: Scale, x: float) -> list[Markup]:
+    said = [(place(at), words.gene_value(axis.gene, axis.values[at])) for at in _three(len(axis.values))]
+    return [_text(x - 6, at + 4, text, "end") for at, text in said]
+
+
+def _three(count: int) -> list[int]:
+    return sorted({0, count // 2, count - 1})
+
+
+def _text(x: float, y: float, said: str, kind: str = "middle") -> Markup:
+    return Markup('<text class="{}" x="{}" y="{}">{}</text>').format(kind, _n(x), _n(y), said)
+
+
+def _turned(x: float, y: float, said: str) -> Markup:
+    return Markup('<text class="axis-name" transform="translate({},{}) rotate(-90)">{}</text>').format(
+        _n(x), _n(y), said
+    )
+
+
+def _outline(wrong: list[list[bool]], left: float, top: float, width: float, height: float) -> Markup:
+    """The border between misclassified cells and others (the map's edge is none), drawn twice to show on any colour."""
+    parts = []
+    for row, cells in enumerate(wrong):
+        for column, cell in enumerate(cells):
+            x, y = left + column * width, top + row * height
+            if column and cells[column - 1] != cell:
+                parts.append(f"M{_n(x)},{_n(y)}v{_n(height)}")
+            if row and wrong[row - 1][column] != cell:
+                parts.append(f"M{_n(x)},{_n(y)}h{_n(width)}")
+    path = "".join(parts)
+    return (
+        Markup('<path class="outline-edge" d="{0}"/><path class="outline" d="{0}"/>').format(path)
+        if path
+        else Markup("")
+    )
+
+
+def _heard(series: Sequence[Series], x_said: Said, y_said: Said) -> str:
+    """What a screen reader says: every line by its first, highest and last point."""
+    said = []
+    for one in series:
+        points = one.finite()
+        if points:
+            (x0, y0), (x1, y1) = points[0], points[-1]
+            peak = max(points, key=lambda point: point[1])
+            said.append(
+                f"{one.name}: {y_said(y0)} at {x_said(x0)}, {y_said(y1)} at {x_said(x1)},"
+                f" at most {y_said(peak[1])} at {x_said(peak[0])}"
+            )
+    return "; ".join(said) + "." if said else "No points."
+
+
+def _share(share: float) -> str:
+    return f"{_n(100 * share)}%"
+
+
+def _n(value: float) -> str:
+    """A coordinate to a tenth of a unit or, for small ones, a hundredth."""
+    return str(escape(f"{value:.2f}".rstrip("0").rstrip(".")))

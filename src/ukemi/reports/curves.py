@@ -1,0 +1,67 @@
+"""Training curves from the lines of a log."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from ukemi.reports import charts, words
+from ukemi.reports.charts import Series
+
+Log = Sequence[Mapping[str, Any]]
+
+_CHARTS = (
+    ("Loss", {"loss": "training", "validation_loss": "validation"}, words.plain, (0.0,)),
+    (
+        "Accuracy",
+        {"accuracy": "training", "validation_accuracy": "validation", "robust_accuracy": "robust"},
+        lambda share: words.percent(share, 0),
+        (0.0, 1.0),
+    ),
+    ("Learning rate", {"learning_rate": "learning rate"}, words.plain, (0.0,)),
+)
+"""title, field of the log: name of the line, how values are said, what the height shows in any case"""
+
+
+@dataclass(frozen=True)
+class Curves:
+    """One chart with its legend: names and pieces of their lines."""
+
+    title: str
+    svg: Markup
+    legend: tuple[tuple[str, Markup], ...]
+
+
+def curves(log: Log) -> list[Curves]:
+    """Loss, accuracies and learning rate over the epochs; a chart without any value is left out."""
+    drawn = []
+    for title, fields, said, height in _CHARTS:
+        series = [Series(name, _points(log, field), style) for style, (field, name) in enumerate(fields.items())]
+        series = [one for one in series if one.points]
+        if series:
+            svg = charts.lines(series, title=title, x_label="epoch", y_said=said, y_limits=height)
+            drawn.append(Curves(title, svg, tuple((one.name, charts.swatch(one.style)) for one in series)))
+    return drawn
+
+
+def progress(log: Log) -> list[str]:
+    """What the log says so far, in sentences."""
+    if not log:
+        return ["No epoch is done yet."]
+    last = log[-1]
+    took = f" in {words.duration(last['seconds'])}" if "seconds" in last else ""
+    said = [f"{words.plural(len(log), 'epoch')} done{took}."]
+    for field, name in (("validation_accuracy", "validation accuracy"), ("robust_accuracy", "robust accuracy")):
+        points = _points(log, field)
+        if points:
+            epoch, best = max(points, key=lambda point: point[1])
+            said.append(
+                f"The last {name} is {words.percent(points[-1][1])}, the best {words.percent(best)} (epoch {epoch:g})."
+            )
+    return said
+
+
+def _points(log: Log, field: str) -> tuple[tuple[float, float], ...]:
+    """Epochs count from 1 for people."""
+    return tuple((float(line["epoch"] + 1), float(line[field])) for line in log if line.get(field) is not None)

@@ -1,0 +1,225 @@
+"""Evaluations as one page that carries its charts and pictures inside itself."""
+
+from collections.abc import Mapping, Sequence
+from math import log as ln
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from torch import Tensor
+
+from ukemi.reports import charts, words
+from ukemi.reports.curves import Log, curves, progress
+from ukemi.reports.evaluation import Evaluation
+from ukemi.reports.genes import gene_figures
+from ukemi.reports.pictures import picture, side_for
+from ukemi.reports.summary import per_class, versions
+from ukemi.reports.table import cells
+from ukemi.training.checkpoints import write_whole
+
+MOST_CLASSES = 30
+"""of more classes, those that hold least are shown"""
+
+
+def write_page(path: Path, evaluations: Sequence[Evaluation], heading: str) -> None:
+    """Writes one self-contained HTML file about the evaluations."""
+    shown = [picture for one in evaluations for picture in _pictures(one)]
+    side = side_for(len(shown), max(map(len, shown), default=1))
+    text = _template("evaluation.html").render(
+        heading=heading,
+        versions=versions(),
+        several=len(evaluations) > 1,
+        models=[_model(one, side) for one in evaluations],
+        overall=[_overall(one) for one in evaluations],
+        rows=[(one.title, cells(one)) for one in evaluations],
+        genes=gene_figures(evaluations),
+        gene_legend=[(one.title, charts.swatch(at)) for at, one in enumerate(evaluations)],
+        ramp=charts.ramp(),
+    )
+    write_whole(path, text.encode())
+
+
+def write_training_page(path: Path, heading: str, log: Log, settings: Mapping[str, Any]) -> None:
+    """Writes the curves of a run, finished or not."""
+    text = _template("training.html").render(
+        heading=heading, versions=versions(), glance=progress(log), curves=curves(log), settings=flat(settings)
+    )
+    write_whole(path, text.encode())
+
+
+def glance(evaluation: Evaluation) -> list[str]:
+    """What was found, in sentences."""
+    found = evaluation.robustness
+    images, correct, robust = len(found.correct), int(found.correct.sum()), int(found.robust.sum())
+    only = "only " if robust < correct / 2 else ""
+    under = f"all {words.count(len(found.grid))} variants" if len(found.grid) > 1 else "its variant"
+    said = [
+        f"Of {words.plural(images, 'image')} of {evaluation.data}, {words.count(correct)} are recognised;"
+        f" {only}{words.count(robust)} stay recognised under {under}."
+    ]
+    rates = [
+        (rate, one.gene, value)
+        for one in evaluation.failures
+        for value, rate in zip(one.values, one.rates, strict=True)
+    ]
+    if rates:
+        rate, gene, value = max(rates, key=lambda item: item[0])
+        said.append(
+            f"The gene that does most harm alone is {words.gene_name(gene)}: at {words.gene_value(gene, value)}"
+            f" it breaks {words.percent(rate, 0)} of the images that are recognised unchanged."
+            if rate
+            else "No gene alone breaks any of the images that were tried."
+        )
+    return said
+
+
+def flat(settings: Mapping[str, Any], place: str = "") -> list[tuple[str, str]]:
+    """Nested settings as rows: augmenter.k, 10."""
+    rows: list[tuple[str, str]] = []
+    for key, value in settings.items():
+        name = f"{place}{key}".replace("_", "-")
+        rows += flat(value, f"{name}.") if isinstance(value, Mapping) else [(name, _setting(value))]
+    return rows
+
+
+def _setting(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_setting, value))
+    return f"{value:g}" if isinstance(value, float) else "none" if value is None else str(value)
+
+
+def _template(name: str) -> Any:
+    loader = PackageLoader("ukemi.reports", "templates")
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.get_template(name)
+
+
+def _model(evaluation: Evaluation, side: int) -> dict[str, Any]:
+    """What the template shows about one model."""
+    most = 2 * ln(len(evaluation.classes))
+    return {
+        "title": evaluation.title,
+        "glance": glance(evaluation),
+        "tiles": _tiles(evaluation),
+        "gallery": _gallery(evaluation, side),
+        "terrains": _terrains(evaluation, most, side),
+        "moving": _moving(evaluation),
+        "most": f"{words.plain(most, 2)} (twice that of a blind guess)",
+        "classes": _classes(evaluation),
+        "classes_said": _classes_said(evaluation),
+        "curves": curves(evaluation.log),
+        "space": _space(evaluation),
+        "grid_said": f"{words.plural(len(evaluation.robustness.grid), 'variant')} per image",
+        "settings": _settings(evaluation),
+    }
+
+
+def _pictures(evaluation: Evaluation) -> list[Tensor]:
+    return [
+        *(ground.image for ground in evaluation.landscapes),
+        *(image for pair in evaluation.gallery for image in (pair.image, pair.variant)),
+    ]
+
+
+def _tiles(evaluation: Evaluation) -> list[dict[str, Any]]:
+    found = evaluation.robustness
+    images, correct, robust = len(found.correct), int(found.correct.sum()), int(found.robust.sum())
+    low, high = words.wilson(robust, images)
+    interval = f"95 % interval {100 * low:.1f} to {100 * high:.1f}"
+    tiles = [
+        ("accuracy", words.percent(found.accuracy), f"{words.count(correct)} of {words.count(images)} images"),
+        ("robust accuracy", words.percent(found.robust_accuracy), interval),
+        ("variants per image", words.count(len(found.grid)), f"space {found.space.name}"),
+        ("forward passes", words.count(found.forwards), f"{words.percent(found.share_evaluated, 0)} of all variants"),
+    ]
+    if found.mean_accuracy is not None:
+        tiles.insert(2, ("mean accuracy", words.percent(found.mean_accuracy), "over all images and variants"))
+    return [
+        {"name": name, "value": value, "note": note, "key": name == "robust accuracy"} for name, value, note in tiles
+    ]
+
+
+def _overall(evaluation: Evaluation) -> dict[str, Any]:
+    found = evaluation.robustness
+    return _bar(evaluation.title, found.accuracy, found.robust_accuracy, len(found.correct))
+
+
+def _bar(name: str, accuracy: float, robust: float, images: int) -> dict[str, Any]:
+    title = f"{name}: accuracy {words.percent(accuracy)}, robust accuracy {words.percent(robust)}"
+    svg = charts.bar(accuracy, robust, words.wilson(round(robust * images), images), title)
+    return {"name": name, "accuracy": words.percent(accuracy), "robust": words.percent(robust), "svg": svg}
+
+
+def _classes(evaluation: Evaluation) -> list[dict[str, Any]]:
+    rows = [row for row in per_class(evaluation) if row["images"]]
+    if len(rows) > MOST_CLASSES:
+        rows = sorted(rows, key=lambda row: row["robust_accuracy"])[:MOST_CLASSES]
+    return [_bar(row["class"], row["accuracy"], row["robust_accuracy"], row["images"]) for row in rows]
+
+
+def _classes_said(evaluation: Evaluation) -> str:
+    shown = len(set(evaluation.labels.tolist()))
+    said = "For every class" if shown <= MOST_CLASSES else f"For the {MOST_CLASSES} classes that hold least"
+    return f"{said}: how many of its images are recognised, and how many stay recognised under every variant."
+
+
+def _gallery(evaluation: Evaluation, side: int) -> list[dict[str, Any]]:
+    names, space = evaluation.classes, evaluation.robustness.space
+    return [
+        {
+            "image": picture(pair.image, side),
+            "variant": picture(pair.variant, side),
+            "smooth": max(pair.image.shape[1:]) > side,
+            "label": names[pair.label],
+            "guess": _name(names, pair.guess),
+            "how": words.in_words(pair.genes, space),
+            "loss": words.plain(pair.loss),
+        }
+        for pair in evaluation.gallery
+    ]
+
+
+def _name(names: Sequence[str], label: int) -> str:
+    """A model's head may be wider than the data has classes."""
+    return names[label] if label < len(names) else f"class {label}"
+
+
+def _terrains(evaluation: Evaluation, most: float, side: int) -> list[dict[str, Any]]:
+    grounds = []
+    for ground in evaluation.landscapes:
+        name = evaluation.classes[ground.label]
+        wrong = words.percent(float(ground.landscape.wrong.double().mean()), 0)
+        svg = charts.heat_map(ground.landscape, most, title=f"Loss around one image: {name}")
+        smooth = max(ground.image.shape[1:]) > side
+        grounds.append(
+            {"image": picture(ground.image, side), "smooth": smooth, "label": name, "wrong": wrong, "svg": svg}
+        )
+    return grounds
+
+
+def _moving(evaluation: Evaluation) -> str:
+    """Which genes the landscapes move, as part of a sentence."""
+    if not evaluation.landscapes:
+        return ""
+    ground = evaluation.landscapes[0].landscape
+    names = [words.gene_name(axis.gene) for axis in (ground.down, ground.across) if axis]
+    return f"{' and '.join(names)} {'change' if len(names) > 1 else 'changes'} and all else rests"
+
+
+def _space(evaluation: Evaluation) -> list[tuple[str, list[str]]]:
+    found = evaluation.robustness
+    rows = []
+    for at, gene in enumerate(found.space.genes):
+        ends = [words.gene_value(gene.name, value) for value in (gene.low, gene.identity, gene.high)]
+        rows.append((words.gene_name(gene.name), [*ends, words.count(len(found.grid[:, at].unique()))]))
+    return rows
+
+
+def _settings(evaluation: Evaluation) -> list[tuple[str, str]]:
+    own = [("model", evaluation.model), ("data", evaluation.data), ("device", evaluation.device)]
+    given = flat(evaluation.settings)
+    return [row for row in own if row[0] not in dict(given)] + given

@@ -1,0 +1,130 @@
+"""An evaluation as plain values, for programs."""
+
+import json
+import platform
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ukemi.measures.robustness import Robustness
+from ukemi.reports.evaluation import Evaluation
+from ukemi.reports.words import wilson
+from ukemi.training.checkpoints import write_whole
+
+SCHEMA = 1
+"""Version of the summary's fields: raised when one changes its meaning or goes."""
+
+
+def summary(evaluation: Evaluation, *, details: bool = False) -> dict[str, Any]:
+    """All numbers of an evaluation as JSON knows them; `details` adds what became of every single image."""
+    found = evaluation.robustness
+    images, robust = len(found.correct), int(found.robust.sum())
+    values: dict[str, Any] = {
+        "schema": SCHEMA,
+        "title": evaluation.title,
+        "model": evaluation.model,
+        "data": evaluation.data,
+        "images": images,
+        "variants": len(found.grid),
+        "accuracy": found.accuracy,
+        "robust_accuracy": found.robust_accuracy,
+        "robust_accuracy_interval_95": list(wilson(robust, images)),
+        "mean_accuracy": found.mean_accuracy,
+        "forwards": found.forwards,
+        "share_evaluated": found.share_evaluated,
+        "seconds": evaluation.seconds,
+        "space": _space(found),
+        "failure_by_gene": [
+            {"gene": one.gene, "values": list(one.values), "rates": list(one.rates), "images": one.images}
+            for one in evaluation.failures
+        ],
+        "broken_at": broken_at(found),
+        "classes": [one for one in per_class(evaluation) if one["images"]],
+        "settings": _jsonable(evaluation.settings),
+        "device": evaluation.device,
+        "versions": versions(),
+    }
+    return values | ({"images_detail": _details(evaluation)} if details else {})
+
+
+def write_json(path: Path, evaluations: Sequence[Evaluation], *, details: bool = False) -> None:
+    """Writes the summaries of all evaluations to one file."""
+    values = {"schema": SCHEMA, "evaluations": [summary(one, details=details) for one in evaluations]}
+    write_whole(path, (json.dumps(values, indent=2, allow_nan=False) + "\n").encode())
+
+
+def per_class(evaluation: Evaluation) -> list[dict[str, Any]]:
+    """Images, recognised and robust ones of every class, in the order of the classes."""
+    count = len(evaluation.classes)
+    found, labels = evaluation.robustness, evaluation.labels
+    images, correct, robust = (
+        labels[which].bincount(minlength=count).tolist()
+        for which in (torch.ones_like(found.correct), found.correct, found.robust)
+    )
+    return [
+        {
+            "class": name,
+            "images": images[at],
+            "accuracy": correct[at] / max(1, images[at]),
+            "robust_accuracy": robust[at] / max(1, images[at]),
+        }
+        for at, name in enumerate(evaluation.classes)
+    ]
+
+
+def broken_at(found: Robustness) -> list[dict[str, Any]]:
+    """How often each value of each gene stands in the chromosome that broke an image first."""
+    by = found.broken_by[found.broken_by >= 0]
+    counted = []
+    for at, gene in enumerate(found.space.genes):
+        values = found.grid[:, at].unique()
+        hits = torch.searchsorted(values, found.grid[by, at].contiguous()).bincount(minlength=len(values))
+        counted.append({"gene": gene.name, "values": _rounded(values), "images": hits.tolist()})
+    return counted
+
+
+def versions() -> dict[str, str]:
+    """What made the numbers."""
+    try:
+        own = version("ukemi")
+    except PackageNotFoundError:  # used from a source tree that was never installed
+        own = "unknown"
+    return {"ukemi": own, "torch": str(torch.__version__), "python": platform.python_version()}
+
+
+def _space(found: Robustness) -> dict[str, Any]:
+    fields = ("name", "low", "high", "identity", "step")
+    genes = [{name: getattr(gene, name) for name in fields} for gene in found.space.genes]
+    return {"name": found.space.name, "discrete": found.space.discrete, "genes": genes}
+
+
+def _details(evaluation: Evaluation) -> dict[str, Any]:
+    found = evaluation.robustness
+    return {
+        "label": evaluation.labels.tolist(),
+        "correct": found.correct.tolist(),
+        "robust": found.robust.tolist(),
+        "broken_by": found.broken_by.tolist(),
+        "grid": [_rounded(row) for row in found.grid],
+    }
+
+
+def _rounded(values: Tensor) -> list[float]:
+    """float32 values as people wrote them: 0.1, not 0.10000000149011612."""
+    return [float(f"{value:.7g}") for value in values.tolist()]
+
+
+def _jsonable(value: Any) -> Any:
+    """Settings hold paths and the like: what JSON does not know becomes text."""
+    if isinstance(value, dict):
+        return {str(key): _jsonable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_jsonable(item) for item in value]
+    if isinstance(value, float) and not isfinite(value):
+        return None
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

@@ -1,0 +1,107 @@
+"""Numbers and genes as people say them."""
+
+from collections.abc import Sequence
+from math import isfinite, sqrt
+
+from ukemi.spaces import Gene, Space
+
+MINUS = "\N{MINUS SIGN}"
+THIN = "\N{NARROW NO-BREAK SPACE}"
+
+NAMES = {
+    "rotation": "rotation",
+    "translate_x": "shift left or right",
+    "translate_y": "shift up or down",
+    "shear": "shear",
+    "zoom": "zoom",
+    "brightness": "brightness",
+    "contrast": "contrast",
+}
+"""How a chart names a gene; a user's own gene keeps its name."""
+
+_VERBS = {
+    "rotation": ("rotated {}° clockwise", "rotated {}° counter-clockwise"),
+    "translate_x": ("moved left {} %", "moved right {} %"),
+    "translate_y": ("moved up {} %", "moved down {} %"),
+    "shear": ("sheared {} % to the left", "sheared {} % to the right"),
+    "zoom": ("shrunk {} %", "enlarged {} %"),
+    "brightness": ("darkened {} %", "brightened {} %"),
+    "contrast": ("contrast lowered {} %", "contrast raised {} %"),
+}
+"""below and above the identity"""
+
+
+def count(number: int) -> str:
+    """1234567 as 1,234,567."""
+    return f"{number:,}"
+
+
+def plain(number: float, digits: int = 3) -> str:
+    """A number in few digits, with a real minus sign: −0.1."""
+    return f"{number:.{digits}g}".replace("-", MINUS) if isfinite(number) else str(number)
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """0.872 as 87.2 %."""
+    return f"{100 * share:.{digits}f}{THIN}%"
+
+
+def duration(seconds: float) -> str:
+    """Seconds, minutes or hours, whichever reads best."""
+    if seconds < 90:
+        return f"{seconds:.1f}{THIN}s"
+    return f"{seconds / 60:.1f}{THIN}min" if seconds < 5400 else f"{seconds / 3600:.1f}{THIN}h"
+
+
+def gene_name(gene: str) -> str:
+    """What a chart calls a gene."""
+    return NAMES.get(gene, gene.replace("_", " "))
+
+
+def gene_value(gene: str, value: float) -> str:
+    """A gene's value with its unit, as on an axis: +30°, −10 %, ×1.2."""
+    sign = "+" if value > 0 else ""
+    if gene == "rotation":
+        return f"{sign}{plain(value)}°"
+    if gene in ("zoom", "contrast"):
+        return f"×{plain(value)}"
+    if gene in _VERBS:
+        return f"{sign}{plain(100 * value)}{THIN}%"
+    return plain(value)
+
+
+def in_words(genes: Sequence[float], space: Space) -> str:
+    """A chromosome as a sentence's part: rotated 30° clockwise, moved left 10 %."""
+    said = [_said(gene, value) for gene, value in zip(space.genes, genes, strict=True)]
+    return ", ".join(part for part in said if part) or "unchanged"
+
+
+def _said(gene: Gene, value: float) -> str:
+    change = value - gene.identity
+    if abs(change) <= 1e-6 * (gene.high - gene.low):  # float32 genes beside a double identity
+        return ""
+    if gene.name not in _VERBS or gene.kernel is not None:
+        return f"{gene_name(gene.name)} {plain(value)}"
+    amount = abs(change) if gene.name == "rotation" else 100 * abs(change)
+    return _VERBS[gene.name][change > 0].format(plain(amount)).replace(" %", f"{THIN}%")
+
+
+def wilson(hits: int, total: int, z: float = 1.959963984540054) -> tuple[float, float]:
+    """The 95 % interval of Wilson (1927) for a share of `hits` out of `total`.
+
+    >>> low, high = wilson(5, 10)
+    >>> round(low, 4), round(high, 4)
+    (0.2366, 0.7634)
+    """
+    if total == 0:
+        return 0.0, 1.0
+    share, weight = hits / total, z * z / total
+    middle = (share + weight / 2) / (1 + weight)
+    half = z * sqrt(share * (1 - share) / total + weight / (4 * total)) / (1 + weight)
+    # at the ends the exact limits are 0 and 1; rounding would leave them off by an ulp
+    return (0.0 if hits == 0 else middle - half), (1.0 if hits == total else middle + half)
+
+
+def plural(number: int, thing: str) -> str:
+    """1 epoch, 1,200 epochs."""
+    return f"{count(number)} {thing}{'' if number == 1 else 's'}"
