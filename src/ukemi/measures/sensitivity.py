@@ -35,6 +35,8 @@ class Axis:
 
     gene: str
     values: tuple[float, ...]
+    rest: int
+    """the identity's place among the values"""
 
 
 @dataclass(frozen=True)
@@ -82,8 +84,10 @@ def landscape(model: nn.Module, image: Tensor, label: int, space: Space, *, step
 
     In a space without both, its first two genes are moved; a space of one gene gives one row.
     """
+    if steps < 2:
+        raise UserError(f"steps: at least 2 are needed, but {steps} was given.")
     moving = _two_genes(space)
-    axes = [Axis(space.genes[at].name, _values(space.genes[at], steps)) for at in moving]
+    axes = [_axis(space.genes[at], steps) for at in moving]
     shape = (1, *(len(axis.values) for axis in axes))[-2:]
     genes_PG = space.identity().repeat(shape[0] * shape[1], 1)
     for at, values in zip(
@@ -154,6 +158,11 @@ def _values(gene: Gene, count: int) -> tuple[float, ...]:
     if not any(near):
         return tuple(sorted([*values, gene.identity]))
     return tuple(gene.identity if same else value for value, same in zip(values, near, strict=True))
+
+
+def _axis(gene: Gene, count: int) -> Axis:
+    values = _values(gene, count)
+    return Axis(gene.name, values, values.index(gene.identity))
 
 
 def _two_genes(space: Space) -> list[int]:

@@ -4,16 +4,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from ukemi.measures.sensitivity import Axis, Landscape
 from ukemi.reports import words
 from ukemi.reports.pictures import RAMP, heat
-from ukemi.reports.scales import Scale, limits, ticks
+from ukemi.reports.scales import Scale, limits, rounded, ticks
 
 COLOURS = 6
-WIDTH, HEIGHT = 340, 210
-LEFT, RIGHT, TOP, BOTTOM = 50, 14, 12, 44
+WIDTH, HEIGHT = 256, 180
+LEFT, RIGHT, TOP, BOTTOM = 44, 18, 8, 42
 _DASHES = ("", "6 3", "2 3", "8 3 2 3")
 _MARKS = (
     "M-3,0a3,3 0 1,0 6,0a3,3 0 1,0 -6,0",
@@ -52,7 +52,7 @@ def lines(
     """A line chart. `y_limits` are values that its height shows in any case; `x_ticks` defaults to round values."""
     points = [point for one in series for point in one.finite()]
     x_low, x_high = limits((x for x, _ in points), tuple(x_ticks or ()))
-    y_low, y_high = limits((y for _, y in points), y_limits)
+    y_low, y_high = rounded(*limits((y for _, y in points), y_limits))
     x, y = Scale(x_low, x_high, LEFT, WIDTH - RIGHT), Scale(y_low, y_high, HEIGHT - BOTTOM, TOP)
     body = [_across(y, value, y_said(value)) for value in ticks(y_low, y_high)]
     body += [_below(x(value), x_said(value)) for value in x_ticks or ticks(x_low, x_high, whole=True)]
@@ -63,9 +63,8 @@ def lines(
 
 def swatch(style: int) -> Markup:
     """A short piece of a series' line, for a legend."""
-    sample = Series("", ((0.0, 0.0), (1.0, 0.0)), style)
     path = Markup('<path class="line" d="M1,7H29"{}/>').format(_dash(style))
-    mark = Markup('<path class="mark" d="{}" transform="translate(15,7)"/>').format(_MARKS[sample.style % len(_MARKS)])
+    mark = Markup('<path class="mark" d="{}" transform="translate(15,7)"/>').format(_MARKS[style % len(_MARKS)])
     return Markup('<svg class="swatch s{}" width="30" height="14" aria-hidden="true">{}{}</svg>').format(
         style % COLOURS, path, mark
     )
@@ -100,12 +99,14 @@ def heat_map(ground: Landscape, most: float, *, title: str) -> Markup:
         ),
         _outline(ground.wrong.flip(0).tolist(), left, top, side / columns, height / rows),
     ]
-    body += _side(ground.across, Scale(0, columns - 1, left + side / columns / 2, right - side / columns / 2), bottom)
-    body.append(_text((left + right) / 2, bottom + 34, words.gene_name(ground.across.gene), "axis-name"))
+    across = Scale(0, columns - 1, left + side / columns / 2, right - side / columns / 2)
+    down = Scale(0, max(1, rows - 1), bottom - height / rows / 2, top + height / rows / 2)
+    body += [_below(across(at), said, bottom) for at, said in _written(ground.across)]
+    body.append(_text((left + right) / 2, bottom + 34, words.directions(ground.across.gene), "axis-name"))
     if ground.down:
-        half = height / rows / 2
-        body += _up(ground.down, Scale(0, rows - 1, bottom - half, top + half), left)
-        body.append(_turned(12, (top + bottom) / 2, words.gene_name(ground.down.gene)))
+        body += [_text(left - 6, down(at) + 4, said, "end") for at, said in _written(ground.down)]
+        body.append(_turned(12, (top + bottom) / 2, words.directions(ground.down.gene)))
+    body.append(_here(across(ground.across.rest), down(ground.down.rest if ground.down else 0)))
     wrong = float(ground.wrong.double().mean())
     heard = f"{words.percent(wrong, 0)} of the variants shown are misclassified."
     return _svg(right + 14, bottom + 42, title, heard, body, "chart heat")
@@ -162,18 +163,17 @@ def _below(at: float, said: str, y: float = HEIGHT - BOTTOM) -> Markup:
     return tick + _text(at, y + 17, said)
 
 
-def _side(axis: Axis, place: Scale, y: float) -> list[Markup]:
-    """The ends and the middle of an axis below a heat map."""
-    return [_below(place(at), words.gene_value(axis.gene, axis.values[at]), y) for at in _three(len(axis.values))]
+def _written(axis: Axis) -> list[tuple[int, str]]:
+    """The places of an axis that are written out: its ends and the identity."""
+    places = sorted({0, axis.rest, len(axis.values) - 1})
+    return [(at, words.gene_value(axis.gene, axis.values[at])) for at in places]
 
 
-def _up(axis: Axis, place: Scale, x: float) -> list[Markup]:
-    said = [(place(at), words.gene_value(axis.gene, axis.values[at])) for at in _three(len(axis.values))]
-    return [_text(x - 6, at + 4, text, "end") for at, text in said]
-
-
-def _three(count: int) -> list[int]:
-    return sorted({0, count // 2, count - 1})
+def _here(x: float, y: float) -> Markup:
+    """A ring around the unchanged image."""
+    return Markup(
+        '<circle class="outline-edge" cx="{0}" cy="{1}" r="5"/><circle class="outline" cx="{0}" cy="{1}" r="5"/>'
+    ).format(_n(x), _n(y))
 
 
 def _text(x: float, y: float, said: str, kind: str = "middle") -> Markup:
@@ -224,5 +224,5 @@ def _share(share: float) -> str:
 
 
 def _n(value: float) -> str:
-    """A coordinate to a tenth of a unit or, for small ones, a hundredth."""
-    return str(escape(f"{value:.2f}".rstrip("0").rstrip(".")))
+    """A coordinate to a hundredth of a unit."""
+    return f"{value:.2f}".rstrip("0").rstrip(".")

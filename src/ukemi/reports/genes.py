@@ -40,14 +40,18 @@ def _figure(gene: str, evaluations: Sequence[Evaluation]) -> GeneFigure:
     svg = charts.lines(
         series,
         title=f"Share of images broken by {name}",
-        x_label=name,
+        x_label=words.directions(gene),
         x_said=lambda value: words.gene_value(gene, value),
         y_said=lambda share: words.percent(share, 0),
-        x_ticks=[values[0], (values[0] + values[-1]) / 2, values[-1]],
+        x_ticks=sorted({values[0], _identity(gene, evaluations), values[-1]}),
         y_limits=(0.0, 1.0),
     )
     rows = tuple((title, _cells(failures, values)) for _, title, failures in given)
     return GeneFigure(name[:1].upper() + name[1:], svg, tuple(words.gene_value(gene, value) for value in values), rows)
+
+
+def _identity(name: str, evaluations: Sequence[Evaluation]) -> float:
+    return next(gene.identity for one in evaluations for gene in one.robustness.space.genes if gene.name == name)
 
 
 def _points(failures: GeneFailures) -> tuple[tuple[float, float], ...]:

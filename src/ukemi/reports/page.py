@@ -52,10 +52,11 @@ def glance(evaluation: Evaluation) -> list[str]:
     found = evaluation.robustness
     images, correct, robust = len(found.correct), int(found.correct.sum()), int(found.robust.sum())
     only = "only " if robust < correct / 2 else ""
+    are, stay = ("is" if correct == 1 else "are"), ("stays" if robust == 1 else "stay")
     under = f"all {words.count(len(found.grid))} variants" if len(found.grid) > 1 else "its variant"
     said = [
-        f"Of {words.plural(images, 'image')} of {evaluation.data}, {words.count(correct)} are recognised;"
-        f" {only}{words.count(robust)} stay recognised under {under}."
+        f"Of {words.plural(images, 'image')} of {evaluation.data}, {words.count(correct)} {are} recognised;"
+        f" {only}{words.count(robust)} {stay} recognised under {under}."
     ]
     rates = [
         (rate, one.gene, value)
@@ -130,11 +131,16 @@ def _tiles(evaluation: Evaluation) -> list[dict[str, Any]]:
     images, correct, robust = len(found.correct), int(found.correct.sum()), int(found.robust.sum())
     low, high = words.wilson(robust, images)
     interval = f"95 % interval {100 * low:.1f} to {100 * high:.1f}"
+    took = "" if evaluation.seconds is None else f", {words.duration(evaluation.seconds)}"
     tiles = [
         ("accuracy", words.percent(found.accuracy), f"{words.count(correct)} of {words.count(images)} images"),
         ("robust accuracy", words.percent(found.robust_accuracy), interval),
         ("variants per image", words.count(len(found.grid)), f"space {found.space.name}"),
-        ("forward passes", words.count(found.forwards), f"{words.percent(found.share_evaluated, 0)} of all variants"),
+        (
+            "forward passes",
+            words.count(found.forwards),
+            f"{words.percent(found.share_evaluated, 0)} of all variants{took}",
+        ),
     ]
     if found.mean_accuracy is not None:
         tiles.insert(2, ("mean accuracy", words.percent(found.mean_accuracy), "over all images and variants"))
@@ -192,7 +198,8 @@ def _terrains(evaluation: Evaluation, most: float, side: int) -> list[dict[str, 
     grounds = []
     for ground in evaluation.landscapes:
         name = evaluation.classes[ground.label]
-        wrong = words.percent(float(ground.landscape.wrong.double().mean()), 0)
+        share = float(ground.landscape.wrong.double().mean())
+        wrong = f"misclassified in {words.percent(share, 0)} of the region" if share else "holds in the whole region"
         svg = charts.heat_map(ground.landscape, most, title=f"Loss around one image: {name}")
         smooth = max(ground.image.shape[1:]) > side
         grounds.append(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import ceil, floor, log10
+from math import ceil, floor, isfinite, log10
 from sys import float_info
 
 
@@ -33,11 +33,22 @@ def limits(values: Iterable[float], at_least: tuple[float, ...] = ()) -> tuple[f
     return max(low - room, -float_info.max), min(high + room, float_info.max)
 
 
+def rounded(low: float, high: float) -> tuple[float, float]:
+    """Limits moved outward to the next tick, so that a chart ends at a value that is written beside it."""
+    step = _step(low, high, 4)
+    wide = floor(low / step + 1e-9) * step, ceil(high / step - 1e-9) * step
+    return wide if all(map(isfinite, wide)) else (low, high)
+
+
 def ticks(low: float, high: float, about: int = 4, whole: bool = False) -> list[float]:
-    """Round values inside the limits: steps of 1, 2 or 5 times a power of ten; `whole` leaves out fractions."""
-    rough = high / about - low / about
-    power = 10.0 ** floor(log10(rough))
-    step = power * next(factor for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
-    step = max(1.0, step) if whole else step
+    """Round values inside the limits: steps of 1, 2, 2.5 or 5 times a power of ten; `whole` leaves out fractions."""
+    step = _step(low, high, about)
+    step = max(1.0, ceil(step)) if whole else step
     first, last = ceil(low / step - 1e-9), floor(high / step + 1e-9)
     return [place * step for place in range(first, last + 1)]
+
+
+def _step(low: float, high: float, about: int) -> float:
+    rough = high / about - low / about
+    power = 10.0 ** floor(log10(rough))
+    return power * next(factor for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)

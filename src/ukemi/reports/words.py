@@ -19,6 +19,16 @@ NAMES = {
 }
 """How a chart names a gene; a user's own gene keeps its name."""
 
+_SIDES = {
+    "rotation": ("clockwise", "counter-clockwise"),
+    "translate_x": ("left", "right"),
+    "translate_y": ("up", "down"),
+    "shear": ("left", "right"),
+    "zoom": ("smaller", "larger"),
+    "brightness": ("darker", "brighter"),
+    "contrast": ("less", "more"),
+}
+
 _VERBS = {
     "rotation": ("rotated {}° clockwise", "rotated {}° counter-clockwise"),
     "translate_x": ("moved left {} %", "moved right {} %"),
@@ -56,6 +66,12 @@ def duration(seconds: float) -> str:
 def gene_name(gene: str) -> str:
     """What a chart calls a gene."""
     return NAMES.get(gene, gene.replace("_", " "))
+
+
+def directions(gene: str) -> str:
+    """What lies at either end of a gene's axis: ← left, right →."""
+    low, high = _SIDES.get(gene, ("", ""))
+    return f"← {low} \N{MIDDLE DOT} {high} →" if low else gene_name(gene)
 
 
 def gene_value(gene: str, value: float) -> str:
