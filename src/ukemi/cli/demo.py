@@ -36,9 +36,7 @@ def run(arguments: list[str]) -> int:
     config = parse(DemoConfig, arguments, "demo")
     out = _fresh(config.out)
     console = Console(highlight=False)
-    console.print(
-        f"Training the same network {len(SHOWN)} times on fashion-mini (6,000 images, {config.epochs} epochs)."
-    )
+    console.print(f"Training one network {len(SHOWN)} times on fashion-mini: 6,000 images, {config.epochs} epochs.")
     evaluations = [_walk(name, config, out) for name in SHOWN]
     page = out / "page.html"
     reports.write_page(page, evaluations, "How a small network falls, and how it learns to land")
@@ -54,7 +52,7 @@ def _walk(name: str, config: DemoConfig, out: Path) -> reports.Evaluation:
     """Train, load what was trained, measure it on the test images."""
     began = monotonic()
     told = TrainConfig(
-        augmenter=AUGMENTERS[name].Config(),
+        augmenter=AUGMENTERS[name](),
         epochs=config.epochs,
         seed=config.seed,
         out=out / name,

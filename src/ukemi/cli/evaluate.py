@@ -16,7 +16,7 @@ from ukemi import models, reports
 from ukemi.cli.parse import parse
 from ukemi.data import Data, as_float
 from ukemi.errors import UserError
-from ukemi.measures import Robustness, robustness
+from ukemi.measures import Robustness, robustness_of
 from ukemi.schema import Fixed, Number, Schema
 from ukemi.spaces import Gene, space_of
 from ukemi.training.config import device_of
@@ -128,7 +128,7 @@ def measured(
     columns = (TextColumn(about), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(about, total=len(data))
-        return robustness(
+        return robustness_of(
             model, data, space, grid, mean=mean, report=lambda done, total: progress.update(task, completed=done)
         )
 

@@ -68,12 +68,11 @@ def robust_accuracy(
     `[rows, G]`. Images leave at their first failure and variants far from the identity are tried first, unless `mean`
     asks for the mean accuracy over all variants too, which needs every pass. `chunk` rows go through the model at once.
     """
-    return robustness(
-        model, labelled(images, labels, name="images"), space, grid, mean=mean, chunk=chunk, report=report
-    )
+    data = labelled(images, labels, name="images")
+    return robustness_of(model, data, space, grid, mean=mean, chunk=chunk, report=report)
 
 
-def robustness(
+def robustness_of(
     model: nn.Module,
     data: Data,
     space: Space,
@@ -97,10 +96,7 @@ def robustness(
         batch = data.batch(positions, device)
         told = None if report is None else lambda n, done=done: report(done + n, len(data))
         parts.append(_block(model, batch.images, batch.labels, space, rows.to(device), mean, chunk, told))
-    sizes = [len(part.correct) for part in parts]
-    means = [
-        part.mean_accuracy * size for part, size in zip(parts, sizes, strict=True) if part.mean_accuracy is not None
-    ]
+    means = [part.mean_accuracy * len(part.correct) for part in parts if part.mean_accuracy is not None]
     return Robustness(
         space,
         rows,

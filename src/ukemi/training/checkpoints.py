@@ -44,7 +44,7 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], values: Mapping[
 def read_checkpoint(path: Path) -> Checkpoint:
     """Reads and verifies; a truncated, altered or foreign file is refused in one sentence."""
     try:
-        with safe_open(path, "pt") as file:  # type: ignore[no-untyped-call]
+        with safe_open(path, "pt") as file:
             header = file.metadata() or {}
             stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
@@ -94,9 +94,8 @@ def write_whole(path: Path, body: bytes) -> None:
         _flush_folder(path.parent)
     except OSError as error:
         partial.unlink(missing_ok=True)
-        raise UserError(
-            f"{path} can't be written: {error.strerror or error}; what was there before is whole."
-        ) from None
+        reason = error.strerror or error
+        raise UserError(f"{path} can't be written: {reason}; what was there before is whole.") from None
 
 
 def _flush_folder(folder: Path) -> None:
@@ -129,5 +128,5 @@ def _checksum(tensors: Mapping[str, Tensor], text: str) -> str:
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()

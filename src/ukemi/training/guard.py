@@ -57,8 +57,8 @@ class Guard:
         guilty = (~losses.isfinite()).nonzero().flatten().tolist()
         if not guilty:
             return (
-                f"the gradient at epoch {epoch}, step {step} is not finite although every loss is; the weights are those"
-                " of the step before. A lower learning rate may help."
+                f"the gradient at epoch {epoch}, step {step} is not finite although every loss is;"
+                " the weights are those of the step before. A lower learning rate may help."
             )
         named = []
         for at in guilty[:3]:

@@ -92,15 +92,13 @@ def _epoch(
     """One pass over the data, from the state's step on."""
     space, device = config.chosen_space(), data_device(state.model)
     objective = CrossEntropy(config.smoothing)
-    schedule = config.make_schedule()
     order = batches_of_epoch(len(data), config.batch_size, config.seed, state.epoch)
     saved = monotonic()
     if state.step == 0:
         with _precision(config, device):
             state.augmenter.begin_epoch(network, data, state.epoch)
     for batch in data.batches(order[state.step :], device):
-        progress = (state.epoch + state.step / len(order)) / config.epochs
-        rate = config.learning_rate * schedule(progress)
+        rate = _learning_rate(config, state.epoch + state.step / len(order))
         losses, logits = _step(config, state, network, objective, batch, rate)
         _count(state.sums, losses, logits, batch.labels)
         state.augmenter.observe(batch.index, losses)
@@ -143,7 +141,7 @@ def _end_of_epoch(config: TrainConfig, state: State, sets: Sets) -> dict[str, An
     device = data_device(state.model)
     loss, right, seen = (float(state.sums[name]) for name in SUMS)
     line: dict[str, Any] = {"epoch": state.epoch, "loss": loss / seen, "accuracy": right / seen, "images": int(seen)}
-    line["learning_rate"] = state.optimiser.param_groups[0]["lr"]
+    line["learning_rate"] = _learning_rate(config, state.epoch + 1)
     line["scoring_forwards"] = state.augmenter.forwards
     last = state.epoch + 1 == config.epochs
     if sets.validation is not None:
@@ -152,7 +150,7 @@ def _end_of_epoch(config: TrainConfig, state: State, sets: Sets) -> dict[str, An
             line["validation_accuracy"], line["validation_loss"] = found
         if config.robust_every and (last or (state.epoch + 1) % config.robust_every == 0):
             few = fixed_subset(sets.validation, config.robust_images, config.seed)
-            line["robust_accuracy"] = measures.robustness(state.model, few, config.chosen_space()).robust_accuracy
+            line["robust_accuracy"] = measures.robustness_of(state.model, few, config.chosen_space()).robust_accuracy
     line["seconds"] = round(state.elapsed(), 3)
     return line
 
@@ -165,6 +163,11 @@ def _new_state(config: TrainConfig, data: Data, device: torch.device) -> State:
     augmenter = config.augmenter.build(config.chosen_space(), config.seed, config.flips)
     sums = {name: torch.zeros((), dtype=torch.float64, device=device) for name in SUMS}
     return State(model, optimiser, augmenter, Guard(optimiser, device), sums)
+
+
+def _learning_rate(config: TrainConfig, epochs: float) -> float:
+    """The rate after this many epochs, counted with their fraction."""
+    return config.learning_rate * config.make_schedule()(epochs / config.epochs)
 
 
 def _count(sums: dict[str, Tensor], losses: Tensor, logits: Tensor, labels: Tensor) -> None:

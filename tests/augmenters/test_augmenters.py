@@ -1,0 +1,226 @@
+"""What every augmenter must do: one table of augmenters, one suite of checks."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ukemi import AUGMENTERS, T3, T6, Augmenter, Random, Standard, UserError, WorstOf, vary
+from ukemi.data import DataSet, labelled
+
+ALL: dict[str, Callable[..., Augmenter]] = {
+    "standard": lambda **options: Standard(**options),
+    "random": lambda **options: Random(T3, **options),
+    "worst-of": lambda **options: WorstOf(4, T3, **options),
+    "worst-of-epoch": lambda **options: WorstOf(3, T3, when="epoch", **options),
+    "worst-of-misclassified": lambda **options: WorstOf(3, T6, select="misclassified", identity=True, **options),
+}
+every = pytest.mark.parametrize("name", ALL)
+
+
+def batch(data: DataSet, count: int = 12) -> tuple[Tensor, Tensor, Tensor]:
+    rows = data.train.batch(torch.arange(count), "cpu")
+    return rows.images, rows.labels, rows.index
+
+
+def begun(name: str, model: nn.Module, data: DataSet, **options: object) -> Augmenter:
+    augmenter = ALL[name](**options)
+    few = data.train.take(torch.arange(12))
+    augmenter.begin_epoch(model, replace(few, identities=12), 3)
+    return augmenter
+
+
+@every
+def test_gives_images_of_the_same_kind_and_repeats_itself(name: str, tiny_net: nn.Module, fashion: DataSet) -> None:
+    images, labels, index = batch(fashion)
+    before = images.clone()
+    first = begun(name, tiny_net, fashion, seed=1)(tiny_net, images, labels, index, 3)
+    again = begun(name, tiny_net, fashion, seed=1)(tiny_net, images, labels, index, 3)
+    assert first.shape == images.shape and first.dtype == torch.float32 and not first.requires_grad
+    assert 0 <= first.min() and first.max() <= 1
+    assert torch.equal(first, again) and torch.equal(images, before)
+
+
+@every
+def test_leaves_model_statistics_modes_and_random_state_alone(
+    name: str, tiny_net: nn.Module, fashion: DataSet
+) -> None:
+    images, labels, index = batch(fashion)
+    tiny_net.train()
+    tiny_net[0].eval()
+    modes = [module.training for module in tiny_net.modules()]
+    state = copy.deepcopy(tiny_net.state_dict())
+    generator = torch.get_rng_state()
+    begun(name, tiny_net, fashion)(tiny_net, images, labels, index, 3)
+    assert [module.training for module in tiny_net.modules()] == modes
+    assert all(torch.equal(state[key], value) for key, value in tiny_net.state_dict().items())
+    assert torch.equal(generator, torch.get_rng_state())
+
+
+@every
+def test_does_not_depend_on_batch_or_order(name: str, tiny_net: nn.Module, fashion: DataSet) -> None:
+    images, labels, index = batch(fashion)
+    model = tiny_net.double()
+    augmenter = begun(name, model, DoubleData(fashion), seed=2)
+    images = images.double()
+    together = augmenter(model, images, labels, index, 3)
+    mixed = torch.randperm(12)
+    shuffled = augmenter(model, images[mixed], labels[mixed], index[mixed], 3)
+    assert torch.equal(shuffled, together[mixed])
+    for size in (1, 5):
+        parts = [
+            augmenter(model, *three, 3)
+            for three in zip(images.split(size), labels.split(size), index.split(size), strict=True)
+        ]
+        assert torch.equal(torch.cat(parts), together)
+
+
+def DoubleData(data: DataSet) -> DataSet:
+    """The same pixels in float64, so that a score does not depend on its batch by rounding."""
+    few = data.train.batch(torch.arange(12), "cpu")
+    train = replace(data.train.take(torch.arange(12)), images=few.images.double(), identities=12)
+    return replace(data, train=train)
+
+
+@every
+def test_what_comes_out_can_be_trained_on(name: str, tiny_net: nn.Module, fashion: DataSet) -> None:
+    images, labels, index = batch(fashion)
+    found = begun(name, tiny_net, fashion)(tiny_net, images, labels, index, 3)
+    nn.functional.cross_entropy(tiny_net(found), labels).backward()
+    assert all(parameter.grad is not None for parameter in tiny_net.parameters())
+
+
+@every
+def test_genes_replay_the_batch_and_epochs_differ(name: str, tiny_net: nn.Module, fashion: DataSet) -> None:
+    images, labels, index = batch(fashion)
+    augmenter = begun(name, tiny_net, fashion)
+    found = augmenter(tiny_net, images, labels, index, 3)
+    if augmenter.genes is None:
+        assert torch.equal(found, images)
+        return
+    space = augmenter.space  # type: ignore[attr-defined]
+    assert torch.equal(found, vary(images, augmenter.genes, space)) and space.contains(augmenter.genes).all()
+    if name != "worst-of-epoch":
+        assert not torch.equal(found, augmenter(tiny_net, images, labels, index, 4))
+
+
+@every
+def test_flips_are_decided_once_per_sample_and_epoch(name: str, tiny_net: nn.Module, fashion: DataSet) -> None:
+    images, labels, index = batch(fashion)
+    augmenter = begun(name, tiny_net, fashion, flips=True)
+    found = augmenter(tiny_net, images, labels, index, 3)
+    genes = augmenter.genes
+    plain = images if genes is None else vary(images, genes, augmenter.space)  # type: ignore[attr-defined]
+    flipped = (found == plain.flip(-1)).flatten(1).all(1)
+    assert torch.equal(found, torch.where(flipped[:, None, None, None], plain.flip(-1), plain))
+    assert 0 < flipped.sum() < 12
+    assert torch.equal(found, augmenter(tiny_net, images, labels, index, 3))
+
+
+@every
+def test_state_goes_round(name: str, tiny_net: nn.Module, fashion: DataSet) -> None:
+    images, labels, index = batch(fashion)
+    augmenter = begun(name, tiny_net, fashion)
+    other = ALL[name]()
+    other.load_state_dict(augmenter.state_dict())
+    assert torch.equal(augmenter(tiny_net, images, labels, index, 3), other(tiny_net, images, labels, index, 3))
+
+
+@pytest.mark.parametrize("name", AUGMENTERS)
+def test_every_schema_builds_its_augmenter(name: str) -> None:
+    config = AUGMENTERS[name]()
+    built = config.build(T3, 7, True)
+    assert config.name == name and built.seed == 7 and built.flips  # type: ignore[attr-defined]
+
+
+def slow_worst(model: nn.Module, image: Tensor, label: Tensor, rows: Tensor, misclassified_first: bool) -> int:
+    """The worst candidate's number: highest loss, the first of equals."""
+    scores = []
+    for row in rows:
+        with torch.no_grad():
+            logits = model.eval()(vary(image[None], row[None], T3))
+        loss = nn.functional.cross_entropy(logits, label[None]).item()
+        wrong = int(logits.argmax()) != int(label)
+        scores.append((wrong if misclassified_first else False, loss))
+    return max(range(len(rows)), key=lambda k: (scores[k], -k))
+
+
+@pytest.mark.parametrize("select", ["loss", "misclassified"])
+def test_worst_of_k_equals_the_slow_search(select: str, tiny_net: nn.Module, fashion: DataSet) -> None:
+    images, labels, index = batch(fashion)
+    model, images = tiny_net.double(), images.double()
+    augmenter = WorstOf(6, T3, seed=3, select=select)  # type: ignore[arg-type]
+    augmenter(model, images, labels, index, 1)
+    drawn = T3.sample(index, 6, seed=3, epoch=1)
+    for at in range(12):
+        best = slow_worst(model, images[at], labels[at], drawn[at], select == "misclassified")
+        assert augmenter.genes is not None and torch.equal(augmenter.genes[at], drawn[at, best])
+    assert augmenter.forwards == 72
+
+
+def test_the_scored_tensor_is_the_trained_tensor(fashion: DataSet) -> None:
+    images, labels, index = batch(fashion)
+    seen: list[Tensor] = []
+
+    class Spy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(784, 10)
+
+        def forward(self, x: Tensor) -> Tensor:
+            seen.append(x.clone())
+            return self.head(x.flatten(1))
+
+    model = Spy()
+    found = WorstOf(5, T3, flips=True)(model, images, labels, index, 0)
+    scored = torch.cat(seen)
+    assert all((scored == row).flatten(1).all(1).any() for row in found)
+
+
+@pytest.mark.parametrize("many", [1, 2, 4, 8])
+def test_passes_of_any_size_find_the_same(
+    many: int, tiny_net: nn.Module, fashion: DataSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, labels, index = batch(fashion)
+    model, images = tiny_net.double(), images.double()
+    whole = WorstOf(8, T3)(model, images, labels, index, 0)
+    monkeypatch.setattr("ukemi.augmenters.worst_of.rows_per_pass", lambda shape: many * len(images))
+    assert torch.equal(whole, WorstOf(8, T3)(model, images, labels, index, 0))
+
+
+def test_ties_go_to_the_lowest_candidate_and_nan_is_not_hidden(fashion: DataSet) -> None:
+    images, labels, index = batch(fashion)
+
+    class Same(nn.Module):
+        def __init__(self, value: float) -> None:
+            super().__init__()
+            self.value = value
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.full((len(x), 10), self.value)
+
+    for value in (0.0, float("nan")):
+        augmenter = WorstOf(5, T3)
+        augmenter(Same(value), images, labels, index, 0)
+        assert augmenter.genes is not None and torch.equal(augmenter.genes, T3.sample(index, 5, seed=0)[:, 0])
+
+
+def test_wrong_settings_are_named(tiny_net: nn.Module, fashion: DataSet) -> None:
+    with pytest.raises(UserError, match=r"augmenter\.k: should be greater than or equal to 1, but 0"):
+        WorstOf(0, T3)
+    with pytest.raises(UserError, match=r"augmenter\.when"):
+        WorstOf(3, T3, when="never")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="begin_epoch"):
+        WorstOf(3, T3, when="epoch")(tiny_net, *batch(fashion), 0)
+    with pytest.raises(UserError, match="keeps no state"):
+        Standard().load_state_dict({"x": torch.zeros(1)})
+
+
+def test_works_on_colour_and_on_one_image() -> None:
+    data = labelled(torch.rand(2, 3, 9, 14), torch.tensor([0, 1]))
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 9 * 14, 2))
+    one = data.batch(torch.tensor([1]), "cpu")
+    assert WorstOf(10, T6)(model, one.images, one.labels, one.index, 0).shape == (1, 3, 9, 14)

@@ -1,0 +1,41 @@
+"""Settings for every test: Hypothesis derandomised and without deadline, small shared things as fixtures."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+from torch import nn
+
+from ukemi.data import DataSet, load
+
+settings.register_profile(
+    "ukemi", derandomize=True, deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("ukemi")
+# the suite runs in two processes: more threads than cores only wait for each other
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> Iterator[None]:
+    torch.manual_seed(0)
+    yield
+
+
+@pytest.fixture(scope="session")
+def fashion() -> DataSet:
+    return load("fashion-mini")
+
+
+@pytest.fixture
+def tiny_net() -> nn.Module:
+    """A small network with BatchNorm and dropout for 1 x 28 x 28 images, in float32."""
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 5, stride=3),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Dropout(0.2),
+        nn.Flatten(),
+        nn.Linear(4 * 8 * 8, 10),
+    )

@@ -1,0 +1,162 @@
+"""Runs that are killed with SIGKILL again and again end in the same bits as runs that are not."""
+
+import json
+import multiprocessing
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ukemi.training import Run
+from ukemi.training.checkpoints import newest, read_checkpoint
+from ukemi.training.run import TIMES
+
+sys.path.insert(0, str(Path(__file__).parent))
+from kill_child import child  # noqa: E402
+
+EPOCHS = 3
+AUGMENTERS: dict[str, dict[str, Any]] = {
+    "standard": {"name": "standard"},
+    "random": {"name": "random"},
+    "worst-of": {"name": "worst-of", "k": 3},
+    "worst-of-epoch": {"name": "worst-of", "k": 2, "when": "epoch"},
+}
+POINTS = ["before-write", "in-write", "before-flush", "before-rename", "after-rename", "mid-epoch"]
+
+
+@pytest.fixture(scope="module")
+def processes() -> Any:
+    """Children are forked from a server that has imported everything, so that each is a real process and starts fast."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["ukemi.training"])
+    return context
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small data set: 96 images of 12 x 12."""
+    path = tmp_path_factory.mktemp("data") / "small.npz"
+    generator = np.random.default_rng(0)
+    labels = np.arange(128) % 4
+    stripes = np.arange(12) * labels[:, None, None] + 40 * (labels[:, None, None] % 2)
+    pixels = (generator.integers(0, 120, (128, 12, 12)) + stripes).astype(np.uint8)
+    np.savez(path, x_train=pixels[:96], y_train=labels[:96], x_test=pixels[96:], y_test=labels[96:])
+    return path
+
+
+def settings(images: Path, out: Path, augmenter: str) -> dict[str, Any]:
+    return {
+        "data": str(images),
+        "model": "kill_net:make",
+        "augmenter": AUGMENTERS[augmenter],
+        "epochs": EPOCHS,
+        "batch_size": 16,
+        "flips": True,
+        "robust_every": 2,
+        "robust_images": 4,
+        "validation": 0.1,
+        "space": "t2",
+        "device": "cpu",
+        "checkpoint_minutes": 1e-9,  # after every step
+        "out": out,
+    }
+
+
+def run_child(processes: Any, values: dict[str, Any], point: str, at: int, seconds: float | None = None) -> int | None:
+    process = processes.Process(target=child, args=(values, point, at))
+    process.start()
+    process.join(seconds)
+    if process.is_alive():
+        process.kill()
+        process.join()
+    return process.exitcode
+
+
+def finished(folder: Path) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]], dict[str, torch.Tensor]]:
+    """Weights, log without times, and every tensor of the last checkpoint."""
+    run = Run(folder)
+    log = [{name: value for name, value in line.items() if name not in TIMES} for line in run.read_log()]
+    last = read_checkpoint(newest(run.checkpoints)[0])
+    return read_checkpoint(run.weights_path).tensors, log, last.tensors
+
+
+def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.parametrize("augmenter", AUGMENTERS)
+def test_killed_again_and_again_ends_in_the_same_bits(
+    augmenter: str, processes: Any, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    whole = settings(images, tmp_path / "whole", augmenter)
+    assert run_child(processes, whole, "never", 0) == 0
+    dice = random.Random(augmenter)
+    broken = settings(images, tmp_path / "broken", augmenter)
+    kills = 0
+    for point in POINTS:
+        code = run_child(processes, broken, point, dice.randrange(0, 4))
+        kills += code == -signal.SIGKILL
+    for _ in range(2):  # by the clock
+        code = run_child(processes, broken, "never", 0, seconds=0.05 + 0.3 * dice.random())
+        kills += code == -signal.SIGKILL
+    assert run_child(processes, broken, "never", 0) == 0
+    assert kills >= 6
+    expected, found = finished(tmp_path / "whole"), finished(tmp_path / "broken")
+    assert equal(expected[0], found[0]) and expected[1] == found[1] and equal(expected[2], found[2])
+    assert len(found[1]) == EPOCHS and not list((tmp_path / "broken" / "checkpoints").glob("*.partial"))
+
+
+def test_a_damaged_checkpoint_is_refused_and_the_one_before_it_used(
+    processes: Any, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    values = settings(images, tmp_path / "run", "worst-of")
+    assert run_child(processes, values, "mid-epoch", 9) == -signal.SIGKILL
+    run = Run(tmp_path / "run")
+    last, before = newest(run.checkpoints)
+    last.write_bytes(last.read_bytes()[:-100])
+    found, refused = run.last_checkpoint()
+    assert found is not None and found.values == read_checkpoint(before).values
+    assert len(refused) == 1 and str(last) in refused[0] and "truncated" in refused[0]
+    assert run_child(processes, values, "never", 0) == 0
+    assert [line["epoch"] for line in run.read_log()] == list(range(EPOCHS))
+
+
+def test_the_log_is_cut_back_to_the_checkpoint(
+    processes: Any, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    values = settings(images, tmp_path / "run", "standard")
+    assert run_child(processes, values, "mid-epoch", 8) == -signal.SIGKILL
+    run = Run(tmp_path / "run")
+    with run.log_path.open("a") as file:
+        file.write(json.dumps({"epoch": 99}) + "\n")
+    assert run_child(processes, values, "never", 0) == 0
+    assert [line["epoch"] for line in run.read_log()] == list(range(EPOCHS))
+
+
+def test_ctrl_c_ends_cleanly_at_a_checkpoint(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    code = "import torch; torch.set_num_threads(1); from ukemi.cli import main; main()"
+    flags = ["--data", str(images), "--epochs", "100000", "--batch-size", "16", "--out", str(tmp_path / "run")]
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "train", *flags], stderr=subprocess.PIPE, text=True
+    )
+    log = tmp_path / "run" / "log.jsonl"
+    for _ in range(600):
+        if log.exists() and log.stat().st_size:
+            break
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130 and "--resume" in said and "Traceback" not in said
+    found, refused = Run(tmp_path / "run").last_checkpoint()
+    assert found is not None and not refused and found.values["step"] > 0
