@@ -2,7 +2,6 @@
 
 import json
 import platform
-from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from math import isfinite
 from pathlib import Path
@@ -52,10 +51,10 @@ def summary(evaluation: Evaluation, *, details: bool = False) -> dict[str, Any]:
     return values | ({"images_detail": _details(evaluation)} if details else {})
 
 
-def write_json(path: Path, evaluations: Sequence[Evaluation], *, details: bool = False) -> None:
-    """Writes the summaries of all evaluations to one file."""
-    values = {"schema": SCHEMA, "evaluations": [summary(one, details=details) for one in evaluations]}
-    write_whole(path, (json.dumps(values, indent=2, allow_nan=False) + "\n").encode())
+def write_json(path: Path, evaluation: Evaluation, *, details: bool = False) -> None:
+    """Writes an evaluation's summary."""
+    text = json.dumps(summary(evaluation, details=details), indent=2, allow_nan=False) + "\n"
+    write_whole(path, text.encode())
 
 
 def per_class(evaluation: Evaluation) -> list[dict[str, Any]]:
