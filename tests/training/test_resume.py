@@ -147,9 +147,7 @@ def test_ctrl_c_ends_cleanly_at_a_checkpoint(images: Path, tmp_path: Path, monke
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     code = "import torch; torch.set_num_threads(1); from ukemi.cli import main; main()"
     flags = ["--data", str(images), "--epochs", "100000", "--batch-size", "16", "--out", str(tmp_path / "run")]
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, "train", *flags], stderr=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen([sys.executable, "-c", code, "train", *flags], stderr=subprocess.PIPE, text=True)
     log = tmp_path / "run" / "log.jsonl"
     for _ in range(600):
         if log.exists() and log.stat().st_size:

@@ -41,7 +41,7 @@ def run(arguments: list[str]) -> int:
     page = out / "page.html"
     reports.write_page(page, evaluations, "How a small network falls, and how it learns to land")
     for name, evaluation in zip(SHOWN, evaluations, strict=True):
-        reports.write_json(out / name / "evaluation" / "evaluation.json", evaluation)
+        reports.write_json(out / name / "evaluation.json", evaluation)
     console.print(reports.table(evaluations))
     console.print("Robust means: right on the image and on all 81 of its variants (T3: rotation, translation, shear).")
     console.print(f"page: {page.resolve()}", soft_wrap=True)

@@ -1,0 +1,74 @@
+"""A loss that is not finite never reaches the weights, and the samples are named."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ukemi import T3
+from ukemi.data import DataSet, load
+from ukemi.training import Run, TrainConfig, TrainingStopped, loop, train
+from ukemi.training.guard import Guard
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adam", "adamw"])
+def test_updates_are_masked_from_the_first_bad_one_on(optimiser: str) -> None:
+    model = nn.Linear(3, 2)
+    made = TrainConfig(optimiser=optimiser).make_optimiser(model)
+    guard = Guard(made, torch.device("cpu"), every=3)
+
+    def step(number: int, x: Tensor) -> None:
+        made.zero_grad()
+        losses = model(x).square().sum(1)
+        losses.mean().backward()
+        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        guard.watch(0, number, torch.tensor([10, 11]), losses, torch.full((2, 4), 0.05), gradients)
+        made.step()
+
+    step(0, torch.ones(2, 3))
+    good = [parameter.clone() for parameter in model.parameters()]
+    guard.check(T3, now=True)
+    step(1, torch.tensor([[1.0, 1, 1], [float("inf"), 0, 0]]))
+    step(2, torch.ones(2, 3))
+    assert all(torch.equal(a, b) for a, b in zip(good, model.parameters(), strict=True))
+    guard.check(T3)  # not yet time to look
+    with pytest.raises(TrainingStopped, match="epoch 0, step 1 is not finite for sample 11 \\(rotation 0.05, "):
+        step(3, torch.ones(2, 3))
+        guard.check(T3)
+
+
+def test_a_gradient_that_is_not_finite_stops_too() -> None:
+    model = nn.Linear(1, 1)
+    made = TrainConfig().make_optimiser(model)
+    guard = Guard(made, torch.device("cpu"))
+    guard.watch(2, 5, torch.tensor([0]), torch.zeros(1), None, [torch.tensor([float("nan")])])
+    with pytest.raises(TrainingStopped, match="gradient at epoch 2, step 5"):
+        guard.check(T3, now=True)
+
+
+def test_training_stops_and_keeps_the_last_good_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fashion: DataSet
+) -> None:
+    class Poisoned(nn.Module):
+        """Gives NaN for one sample, from the second epoch on."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(784, 10)
+            self.bad = fashion.train.batch(torch.tensor([7]), "cpu").images[0]
+            self.steps = 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.steps += self.training
+            same = (x == self.bad).flatten(1).all(1) & (self.steps > 40)
+            return torch.where(same[:, None], torch.nan, self.head(x.flatten(1)))
+
+    monkeypatch.setattr(loop, "make_model", lambda config, data: Poisoned())
+    monkeypatch.setattr("ukemi.training.setup.data_room.load", lambda *_, **__: load("fashion-mini"))
+    config = TrainConfig(out=tmp_path / "run", batch_size=256, epochs=3, validation=0, device="cpu")
+    with pytest.raises(TrainingStopped, match="not finite for sample 7;"):
+        train(config, quiet=True)
+    found, refused = Run(tmp_path / "run").last_checkpoint()
+    assert found is not None and not refused and found.values["epoch"] == 1
+    assert all(tensor.isfinite().all() for tensor in found.tensors.values())
