@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,38 @@ def test_several_models_are_compared(evaluation: Evaluation, unbroken: Evaluatio
     assert len(lines) >= 2 * 4  # both models in each of the four genes' charts
 
 
+def test_of_many_models_the_first_glance_tells_the_ends(
+    evaluation: Evaluation, unbroken: Evaluation, tmp_path: Path
+) -> None:
+    many = [evaluation, unbroken, *(replace(evaluation, title=f"model {at}") for at in range(8))]
+    write_page(tmp_path / "page.html", many, "Many")
+    page = read(tmp_path / "page.html")
+    assert "Most robust: unbroken." in page.said()
+    assert "Least robust: model 7." in page.said()
+    assert len([attributes for attributes in page.all("p") if attributes.get("class") == "lead"]) == 2
+
+
+def _light(colour: str) -> float:
+    """Relative luminance as WCAG defines it."""
+    parts = [value / 255 for value in bytes.fromhex(colour.removeprefix("#"))]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+@pytest.mark.parametrize("mode", [0, 1], ids=["light", "dark"])
+def test_colours_stand_out(mode: int) -> None:
+    style = files("ukemi.reports").joinpath("templates/style.css").read_text()
+    colours = dict(re.findall(r"--(\w+): (#\w{6})", style.split(":root {")[1 + mode].split("}")[0]))
+
+    def contrast(a: str, b: str) -> float:
+        dark, light = sorted((_light(colours[a]), _light(colours[b])))
+        return (light + 0.05) / (dark + 0.05)
+
+    for ground in ("paper", "card"):
+        assert min(contrast(name, ground) for name in ("ink", "soft", "accent", "wrong")) >= 4.5
+        assert min(contrast(f"c{at}", ground) for at in range(6)) >= 3
+
+
 def test_without_log_gallery_and_landscapes(make: Callable[..., Evaluation], tmp_path: Path) -> None:
     write_page(tmp_path / "page.html", [make(gallery=0, landscapes=0)], "Bare")
     page = read(tmp_path / "page.html")
@@ -167,6 +200,8 @@ def test_the_glance_speaks_properly(evaluation: Evaluation, unbroken: Evaluation
     assert glance(replace(evaluation, robustness=found))[0].endswith(
         "24 are recognised; only 1 stays recognised under all 16 variants."
     )
+    found = replace(found, robust=torch.zeros_like(one))
+    assert "24 are recognised; none stays recognised" in glance(replace(evaluation, robustness=found))[0]
     still = tuple(replace(some, rates=(0.0,) * len(some.rates)) for some in evaluation.failures)
     assert glance(replace(evaluation, failures=still))[1] == "No gene alone breaks any of the images that were tried."
 
@@ -188,7 +223,16 @@ def test_a_training_page_at_every_moment(tmp_path: Path) -> None:
         page = read(tmp_path / "page.html")
         assert said in page.said().replace("\u202f", " ")
         assert len([svg for svg in page.all("svg") if svg.get("class") == "chart"]) == (3 if lines else 0)
-    assert "The last validation accuracy is 60.0 %, the best 60.0 % (epoch 2)." in page.said().replace("\u202f", " ")
+    assert "Validation accuracy is 60.0 %, its best so far." in page.said().replace("\u202f", " ")
+
+
+def test_curves_leave_out_what_is_missing_or_not_finite(tmp_path: Path) -> None:
+    lines = [{"epoch": at, "loss": loss} for at, loss in enumerate((1.0, float("nan"), None, float("inf"), 0.5))]
+    lines += [{"epoch": 5, "robust_accuracy": 0.5}, {"epoch": 6, "robust_accuracy": 0.25}]
+    write_training_page(tmp_path / "page.html", "Odd", lines, {})
+    page = read(tmp_path / "page.html")
+    assert "Robust accuracy is 25.0 %; it was best in epoch 6 with 50.0 %." in page.said().replace("\u202f", " ")
+    assert len([attributes for attributes in page.all("path") if attributes.get("class") == "mark"]) == 4 + 2
 
 
 def test_the_same_evaluation_gives_the_same_bytes(evaluation: Evaluation, tmp_path: Path) -> None:

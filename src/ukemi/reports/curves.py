@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 from markupsafe import Markup
@@ -52,16 +53,17 @@ def progress(log: Log) -> list[str]:
     last = log[-1]
     took = f" in {words.duration(last['seconds'])}" if "seconds" in last else ""
     said = [f"{words.plural(len(log), 'epoch')} done{took}."]
-    for field, name in (("validation_accuracy", "validation accuracy"), ("robust_accuracy", "robust accuracy")):
+    for field, name in (("validation_accuracy", "Validation accuracy"), ("robust_accuracy", "Robust accuracy")):
         points = _points(log, field)
         if points:
             epoch, best = max(points, key=lambda point: point[1])
-            said.append(
-                f"The last {name} is {words.percent(points[-1][1])}, the best {words.percent(best)} (epoch {epoch:g})."
-            )
+            last_said = f"{name} is {words.percent(points[-1][1])}"
+            best_said = f"it was best in epoch {epoch:g} with {words.percent(best)}"
+            said.append(f"{last_said}, its best so far." if best == points[-1][1] else f"{last_said}; {best_said}.")
     return said
 
 
 def _points(log: Log, field: str) -> tuple[tuple[float, float], ...]:
-    """Epochs count from 1 for people."""
-    return tuple((float(line["epoch"] + 1), float(line[field])) for line in log if line.get(field) is not None)
+    """Where the log has a finite value; epochs count from 1 for people."""
+    given = ((float(line["epoch"] + 1), line.get(field)) for line in log)
+    return tuple((epoch, float(value)) for epoch, value in given if value is not None and isfinite(value))

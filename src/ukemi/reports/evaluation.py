@@ -116,7 +116,8 @@ def examine(
 def _drawn(data: Data, which: Tensor, count: int, seed: int) -> Tensor:
     """Positions of at most `count` samples of `which`, drawn by their identities, spread over classes, by class."""
     key = randomness.bits(data.index.cpu(), seed=seed, stream=Stream.SUBSET)
-    drawn = [at for at in key.argsort(stable=True).tolist() if which[at]]
+    order = key.argsort(stable=True)
+    drawn = order[which[order]].tolist()
     labels = data.labels.tolist()
     seen: Counter[int] = Counter()
     turn = {}

@@ -19,6 +19,8 @@ from ukemi.training.checkpoints import write_whole
 
 MOST_CLASSES = 30
 """of more classes, those that hold least are shown"""
+MOST_LEADS = 3
+"""of more models, the first glance tells of the best and the worst"""
 
 
 def write_page(path: Path, evaluations: Sequence[Evaluation], heading: str) -> None:
@@ -29,6 +31,7 @@ def write_page(path: Path, evaluations: Sequence[Evaluation], heading: str) -> N
         heading=heading,
         versions=versions(),
         several=len(evaluations) > 1,
+        leads=leads(evaluations),
         models=[_model(one, side) for one in evaluations],
         overall=[_overall(one) for one in evaluations],
         rows=[(one.title, cells(one)) for one in evaluations],
@@ -51,12 +54,10 @@ def glance(evaluation: Evaluation) -> list[str]:
     """What was found, in sentences."""
     found = evaluation.robustness
     images, correct, robust = len(found.correct), int(found.correct.sum()), int(found.robust.sum())
-    only = "only " if robust < correct / 2 else ""
-    are, stay = ("is" if correct == 1 else "are"), ("stays" if robust == 1 else "stay")
     under = f"all {words.count(len(found.grid))} variants" if len(found.grid) > 1 else "its variant"
     said = [
-        f"Of {words.plural(images, 'image')} of {evaluation.data}, {words.count(correct)} {are} recognised;"
-        f" {only}{words.count(robust)} {stay} recognised under {under}."
+        f"Of {words.plural(images, 'image')} of {evaluation.data}, {words.count(correct)}"
+        f" {'is' if correct == 1 else 'are'} recognised; {_staying(robust, correct)} recognised under {under}."
     ]
     rates = [
         (rate, one.gene, value)
@@ -72,6 +73,22 @@ def glance(evaluation: Evaluation) -> list[str]:
             else "No gene alone breaks any of the images that were tried."
         )
     return said
+
+
+def _staying(robust: int, correct: int) -> str:
+    if robust == 0:
+        return "none stays"
+    only = "only " if robust < correct / 2 else ""
+    return f"{only}{words.count(robust)} {'stays' if robust == 1 else 'stay'}"
+
+
+def leads(evaluations: Sequence[Evaluation]) -> list[tuple[str, str]]:
+    """What stands above several models: a sentence on each, or on the ends where they are many."""
+    ranked = sorted(evaluations, key=lambda one: -one.robustness.robust_accuracy)
+    if len(evaluations) <= MOST_LEADS:
+        return [(one.title, glance(one)[0]) for one in evaluations]
+    best, least = ranked[0], ranked[-1]
+    return [(f"Most robust: {best.title}", glance(best)[0]), (f"Least robust: {least.title}", glance(least)[0])]
 
 
 def flat(settings: Mapping[str, Any], place: str = "") -> list[tuple[str, str]]:
@@ -139,7 +156,7 @@ def _tiles(evaluation: Evaluation) -> list[dict[str, Any]]:
         (
             "forward passes",
             words.count(found.forwards),
-            f"{words.percent(found.share_evaluated, 0)} of all variants{took}",
+            f"{words.percent(found.share_evaluated)} of all variants{took}",
         ),
     ]
     if found.mean_accuracy is not None:

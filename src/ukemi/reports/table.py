@@ -30,6 +30,6 @@ def cells(evaluation: Evaluation) -> tuple[str, ...]:
         f"{percent(found.robust_accuracy)} ({100 * low:.1f} to {100 * high:.1f})",
         f"{count(robust)} of {count(images)}",
         count(len(found.grid)),
-        f"{count(found.forwards)} ({percent(found.share_evaluated, 0)})",
+        f"{count(found.forwards)} ({percent(found.share_evaluated)})",
         "" if evaluation.seconds is None else duration(evaluation.seconds),
     )
