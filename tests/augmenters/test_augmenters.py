@@ -45,9 +45,7 @@ def test_gives_images_of_the_same_kind_and_repeats_itself(name: str, tiny_net: n
 
 
 @every
-def test_leaves_model_statistics_modes_and_random_state_alone(
-    name: str, tiny_net: nn.Module, fashion: DataSet
-) -> None:
+def test_leaves_model_statistics_modes_and_random_state_alone(name: str, tiny_net: nn.Module, fashion: DataSet) -> None:
     images, labels, index = batch(fashion)
     tiny_net.train()
     tiny_net[0].eval()

@@ -42,9 +42,7 @@ def slow(model: nn.Module, images: Tensor, labels: Tensor, space: Space, rows: T
 
 
 @pytest.mark.parametrize(("chunk", "space"), [(64, T3), (256, T3), (13, T2.continuous())])
-def test_same_verdict_as_the_slow_evaluation(
-    chunk: int, space: Space, tiny_net: nn.Module, fashion: DataSet
-) -> None:
+def test_same_verdict_as_the_slow_evaluation(chunk: int, space: Space, tiny_net: nn.Module, fashion: DataSet) -> None:
     few = fashion.test.batch(torch.arange(40), "cpu")
     # a lightly trained network, so that some images hold and some break
     rows = space.grid(3) * 0.3

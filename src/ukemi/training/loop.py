@@ -60,8 +60,9 @@ class State:
 def train(config: TrainConfig, *, resume: bool = False, quiet: bool = False) -> Run:
     """Trains as `config` says, into its run folder; `resume` goes on from the folder's last checkpoint."""
     device = config.chosen_device()
-    sets = load_sets(config).to(device)
+    sets = load_sets(config)
     state = _new_state(config, sets.train, device)
+    sets = sets.to(device)
     run = Run(config.folder()) if resume else Run.start(config)
     with Display(run.folder, config.epochs, quiet) as display, _interruptible() as interrupted:
         if resume:
