@@ -39,6 +39,7 @@ def config_of(args: argparse.Namespace, augmenter: str, seed: int, out: Path) ->
         precision=args.precision,
         channels_last=args.channels_last,
         compile=args.compile,
+        cuda_graphs=not args.eager,
         out=out,
     )
 
@@ -62,6 +63,9 @@ def one(args: argparse.Namespace, augmenter: str, seed: int) -> dict[str, Any]:
         run = train(config, quiet=True)
         torch.cuda.synchronize()
         row: dict[str, Any] = {"augmenter": augmenter, "seed": seed, "train_seconds": perf_counter() - began}
+        ends = [line["seconds"] for line in run.read_log()]
+        row["first_epoch_seconds"] = ends[0]
+        row["epoch_seconds"] = statistics.median(b - a for a, b in zip(ends, ends[1:], strict=False))
         sets = load_sets(config)
         device = config.chosen_device()
         model = trained_model(run, config, sets.train).to(device, memory_format=torch.channels_last)
@@ -111,6 +115,8 @@ def main() -> None:
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--channels-last", action="store_true")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--eager", action="store_true", help="no CUDA graphs")
+    parser.add_argument("--tune", action="store_true", help="let cuDNN try its kernels on first use")
     parser.add_argument("--validation", type=float, default=0.0)
     parser.add_argument("--t6", action="store_true")
     parser.add_argument("--out", type=Path)
@@ -123,7 +129,7 @@ def main() -> None:
         for name, value in shown.items()
         if name != "data"
     )
-    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark = args.tune
     rows = [one(args, augmenter, seed) for seed in args.seeds for augmenter in args.augmenters]
     text = report(args, rows)
     print(text)

@@ -9,13 +9,14 @@ from torch import Tensor, nn
 from ukemi import T3
 from ukemi.data import DataSet, load
 from ukemi.training import Run, TrainConfig, TrainingStopped, loop, train
+from ukemi.training.capture import Stepped
 from ukemi.training.guard import Guard
 
 
 @pytest.mark.parametrize("optimiser", ["sgd", "adam", "adamw"])
 def test_updates_are_masked_from_the_first_bad_one_on(optimiser: str) -> None:
     model = nn.Linear(3, 2)
-    made = TrainConfig(optimiser=optimiser).make_optimiser(model)
+    made = TrainConfig(optimiser=optimiser).make_optimiser(model, torch.tensor(0.1))
     guard = Guard(made, torch.device("cpu"), every=3)
 
     def step(number: int, x: Tensor) -> None:
@@ -23,8 +24,9 @@ def test_updates_are_masked_from_the_first_bad_one_on(optimiser: str) -> None:
         losses = model(x).square().sum(1)
         losses.mean().backward()
         gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-        guard.watch(0, number, torch.tensor([10, 11]), losses, torch.full((2, 4), 0.05), gradients)
+        guard.mask(losses.detach(), gradients)
         made.step()
+        guard.remember(0, number, torch.tensor([10, 11]), Stepped(losses.detach(), torch.full((2, 4), 0.05)))
 
     step(0, torch.ones(2, 3))
     good = [parameter.clone() for parameter in model.parameters()]
@@ -40,9 +42,10 @@ def test_updates_are_masked_from_the_first_bad_one_on(optimiser: str) -> None:
 
 def test_a_gradient_that_is_not_finite_stops_too() -> None:
     model = nn.Linear(1, 1)
-    made = TrainConfig().make_optimiser(model)
+    made = TrainConfig().make_optimiser(model, torch.tensor(0.1))
     guard = Guard(made, torch.device("cpu"))
-    guard.watch(2, 5, torch.tensor([0]), torch.zeros(1), None, [torch.tensor([float("nan")])])
+    guard.mask(torch.zeros(1), [torch.tensor([float("nan")])])
+    guard.remember(2, 5, torch.tensor([0]), Stepped(torch.zeros(1), None))
     with pytest.raises(TrainingStopped, match="gradient at epoch 2, step 5"):
         guard.check(T3, now=True)
 

@@ -96,12 +96,19 @@ class Data:
             yield from (self.batch(positions, device) for positions in order)
             return
         with ThreadPoolExecutor(1) as ahead:
-            waiting = [ahead.submit(self.batch, positions, device) for positions in order[:1]]
+            waiting = [ahead.submit(self._fetched, positions, device) for positions in order[:1]]
             for positions in order[1:]:
-                waiting.append(ahead.submit(self.batch, positions, device))
-                yield waiting.pop(0).result()
+                waiting.append(ahead.submit(self._fetched, positions, device))
+                yield _received(waiting.pop(0).result())
             for last in waiting:
-                yield last.result()
+                yield _received(last.result())
+
+    def _fetched(self, positions: Tensor, device: torch.device | str) -> Batch:
+        """A batch that has arrived: the thread that fetches it works on a CUDA stream of its own."""
+        batch = self.batch(positions, device)
+        if batch.images.is_cuda:
+            torch.cuda.current_stream(batch.images.device).synchronize()
+        return batch
 
     def split(self, share: float, seed: int) -> tuple["Data", "Data"]:
         """Two parts, the second with about `share` of the samples, drawn by `seed`; groups stay together."""
@@ -121,6 +128,14 @@ class Data:
                 f"validation: a share of {share} of {len(self)} samples in {len(names)} groups leaves one part empty."
             )
         return self.take(torch.nonzero(~held_out).flatten()), self.take(torch.nonzero(held_out).flatten())
+
+
+def _received(batch: Batch) -> Batch:
+    """Tells the allocator that this thread's stream uses the batch too, so that its memory is not given away early."""
+    if batch.images.is_cuda:
+        for tensor in (batch.index, batch.images, batch.labels):
+            tensor.record_stream(torch.cuda.current_stream(tensor.device))
+    return batch
 
 
 class _Rows:

@@ -1,7 +1,7 @@
 """Forward passes that leave no trace: no gradient, no statistics, no random numbers, shapes that stay fixed."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -24,11 +24,18 @@ def scoring(model: nn.Module, device: torch.device) -> Iterator[None]:
     was_training = [module for module in model.modules() if module.training]
     model.eval()
     try:
-        with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.inference_mode():
+        with _same_random_state(device), torch.inference_mode():
             yield
     finally:
         for module in was_training:
             module.training = True
+
+
+def _same_random_state(device: torch.device) -> AbstractContextManager[None]:
+    """A CUDA graph keeps its own account of random numbers, and its generator can't be read while it is captured."""
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        return nullcontext()
+    return torch.random.fork_rng([device] if device.type == "cuda" else [])
 
 
 def padded(rows: Tensor, count: int) -> Tensor:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,8 @@ def write_whole(path: Path, body: bytes) -> None:
         os.replace(partial, path)
         _flush_folder(path.parent)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
         reason = error.strerror or error
         raise UserError(f"{path} can't be written: {reason}; what was there before is whole.") from None
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ukemi.spaces import Space
+from ukemi.training.capture import Stepped
 
 
 class TrainingStopped(Exception):
@@ -28,20 +29,16 @@ class Guard:
         self._recent: deque[tuple[int, int, Tensor, Tensor, Tensor | None, Tensor]] = deque(maxlen=every)
         self._since = 0
 
-    def watch(
-        self,
-        epoch: int,
-        step: int,
-        index: Tensor,
-        losses: Tensor,
-        genes: Tensor | None,
-        gradients: list[Tensor],
-    ) -> None:
-        """Call between backward and the optimiser's step."""
+    def mask(self, losses: Tensor, gradients: list[Tensor]) -> None:
+        """Call between backward and the optimiser's step: sets the flag where something is not finite."""
         norm = torch.stack(torch._foreach_norm(gradients)).norm()
-        finite = losses.detach().sum().isfinite() & norm.isfinite()
+        finite = losses.sum().isfinite() & norm.isfinite()
         self.bad.copy_(torch.maximum(self.bad, (~finite).float()))
-        self._recent.append((epoch, step, index, losses.detach(), genes, self.bad.clone()))
+
+    def remember(self, epoch: int, step: int, index: Tensor, stepped: Stepped) -> None:
+        """Call after the step; keeps copies, because a captured step writes over what it gave."""
+        genes = None if stepped.genes is None else stepped.genes.clone()
+        self._recent.append((epoch, step, index.clone(), stepped.losses.clone(), genes, self.bad.clone()))
         self._since += 1
 
     def check(self, space: Space, now: bool = False) -> None:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -23,6 +24,7 @@ from ukemi.data import Batch, Data
 from ukemi.errors import UserError
 from ukemi.objectives import CrossEntropy
 from ukemi.randomness import Stream
+from ukemi.training.capture import Replayed, Stepped, own_stream
 from ukemi.training.checkpoints import checkpoint_path, forget_old, write_checkpoint
 from ukemi.training.config import TrainConfig
 from ukemi.training.display import Display
@@ -45,11 +47,15 @@ class State:
     optimiser: torch.optim.Optimizer
     augmenter: Augmenter
     guard: Guard
+    rate: Tensor
+    """the learning rate, where the optimiser reads it on the device"""
     sums: dict[str, Tensor]
     """loss, right answers and images of the epoch so far, float64 on the device"""
     epoch: int = 0
     step: int = 0
     """the next step of this epoch"""
+    scored: int = 0
+    """scoring passes so far, counted in images"""
     seconds: float = 0.0
     clock: float = field(default_factory=monotonic)
 
@@ -64,13 +70,16 @@ def train(config: TrainConfig, *, resume: bool = False, quiet: bool = False) -> 
     state = _new_state(config, sets.train, device)
     sets = sets.to(device)
     run = Run(config.folder()) if resume else Run.start(config)
-    with Display(run.folder, config.epochs, quiet) as display, _interruptible() as interrupted:
+    with Display(run.folder, config.epochs, quiet) as display, _interruptible() as interrupted, own_stream(device):
         if resume:
             _resume(run, state, display)
         network = _compiled(config, state.model)
         log = _writers(config, run)
+        captured = config.cuda_graphs and device.type == "cuda"
+        step = Replayed(partial(_step, config, state, network), config.batch_size, captured, display.note)
         while state.epoch < config.epochs:
-            _epoch(config, run, state, network, sets.train, display, interrupted)
+            step.forget()
+            _epoch(config, run, state, network, step, sets.train, display, interrupted)
             line = _end_of_epoch(config, state, sets)
             log(line)
             display.epoch_done(line)
@@ -86,27 +95,33 @@ def _epoch(
     run: Run,
     state: State,
     network: nn.Module,
+    step: Replayed,
     data: Data,
     display: Display,
     interrupted: threading.Event,
 ) -> None:
     """One pass over the data, from the state's step on."""
     space, device = config.chosen_space(), data_device(state.model)
-    objective = CrossEntropy(config.smoothing)
     order = batches_of_epoch(len(data), config.batch_size, config.seed, state.epoch)
     saved = monotonic()
     if state.step == 0:
+        scored_before = state.augmenter.forwards
         with _precision(config, device):
             state.augmenter.begin_epoch(network, data, state.epoch)
+        state.scored += state.augmenter.forwards - scored_before
     for batch in data.batches(order[state.step :], device):
-        rate = _learning_rate(config, state.epoch + state.step / len(order))
-        losses, logits = _step(config, state, network, objective, batch, rate)
-        _count(state.sums, losses, logits, batch.labels)
-        state.augmenter.observe(batch.index, losses)
+        state.rate.fill_(_learning_rate(config, state.epoch + state.step / len(order)))
+        # dropout and its like draw from the global generators: made a function of (seed, epoch, step)
+        torch.manual_seed(randomness.key(config.seed, Stream.STEP, state.epoch, state.step))
+        stepped = step(batch)
+        state.scored += stepped.scored
+        state.guard.remember(state.epoch, state.step, batch.index, stepped)
+        state.augmenter.observe(batch.index, stepped.losses)
         state.step += 1
         state.guard.check(space, now=state.step == len(order))
         display.step(state.epoch, state.step, len(order), state.sums)
         if interrupted.is_set():
+            state.guard.check(space, now=True)
             _save(run, state)
             raise Interrupted(f"stopped at epoch {state.epoch}, step {state.step}; go on with --resume {run.folder}")
         if config.checkpoint_minutes and monotonic() - saved > 60 * config.checkpoint_minutes:
@@ -115,26 +130,24 @@ def _epoch(
             saved = monotonic()
 
 
-def _step(
-    config: TrainConfig, state: State, network: nn.Module, objective: CrossEntropy, batch: Batch, rate: float
-) -> tuple[Tensor, Tensor]:
-    """Augment, forward, backward, masked update; returns detached losses and logits."""
-    with _precision(config, batch.images.device):
+def _step(config: TrainConfig, state: State, network: nn.Module, batch: Batch) -> Stepped:
+    """Augment, forward, backward, masked update. Nothing in here waits for the device, so it can be captured."""
+    device, scored_before = batch.images.device, state.augmenter.forwards
+    with _precision(config, device):
         images = state.augmenter(network, batch.images, batch.labels, batch.index, state.epoch)
-        if config.channels_last:
-            images = images.contiguous(memory_format=torch.channels_last)
-        network.train()
-        # dropout and its like draw from the global generators: made a function of (seed, epoch, step)
-        torch.manual_seed(randomness.key(config.seed, Stream.STEP, state.epoch, state.step))
-        outcome = objective(network, images, batch.labels, batch.index, state.epoch)
+    if config.channels_last:
+        images = images.contiguous(memory_format=torch.channels_last)
+    network.train()
+    # a context of its own: weights that were cast for scoring are cast again, with their gradient
+    with _precision(config, device):
+        outcome = CrossEntropy(config.smoothing)(network, images, batch.labels, batch.index, state.epoch)
     state.optimiser.zero_grad(set_to_none=True)
     outcome.losses.mean().backward()
-    gradients = [parameter.grad for parameter in state.model.parameters() if parameter.grad is not None]
-    state.guard.watch(state.epoch, state.step, batch.index, outcome.losses, state.augmenter.genes, gradients)
-    for group in state.optimiser.param_groups:
-        group["lr"] = rate
+    losses = outcome.losses.detach()
+    state.guard.mask(losses, [weight.grad for weight in state.model.parameters() if weight.grad is not None])
     state.optimiser.step()
-    return outcome.losses.detach(), outcome.logits.detach()
+    _count(state.sums, losses, outcome.logits.detach(), batch.labels)
+    return Stepped(losses, state.augmenter.genes, state.augmenter.forwards - scored_before)
 
 
 def _end_of_epoch(config: TrainConfig, state: State, sets: Sets) -> dict[str, Any]:
@@ -143,7 +156,7 @@ def _end_of_epoch(config: TrainConfig, state: State, sets: Sets) -> dict[str, An
     loss, right, seen = (float(state.sums[name]) for name in SUMS)
     line: dict[str, Any] = {"epoch": state.epoch, "loss": loss / seen, "accuracy": right / seen, "images": int(seen)}
     line["learning_rate"] = _learning_rate(config, state.epoch + 1)
-    line["scoring_forwards"] = state.augmenter.forwards
+    line["scoring_forwards"] = state.scored
     last = state.epoch + 1 == config.epochs
     if sets.validation is not None:
         if last or (state.epoch + 1) % config.validate_every == 0:
@@ -160,10 +173,11 @@ def _new_state(config: TrainConfig, data: Data, device: torch.device) -> State:
     model = make_model(config, data).to(device)
     if config.channels_last:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    optimiser = config.make_optimiser(model)
+    rate = torch.zeros((), device=device)
+    optimiser = config.make_optimiser(model, rate)
     augmenter = config.augmenter.build(config.chosen_space(), config.seed, config.flips)
     sums = {name: torch.zeros((), dtype=torch.float64, device=device) for name in SUMS}
-    return State(model, optimiser, augmenter, Guard(optimiser, device), sums)
+    return State(model, optimiser, augmenter, Guard(optimiser, device), rate, sums)
 
 
 def _learning_rate(config: TrainConfig, epochs: float) -> float:
@@ -189,7 +203,7 @@ def _save(run: Run, state: State) -> None:
     tensors |= {f"augmenter.{name}": tensor for name, tensor in state.augmenter.state_dict().items()}
     tensors |= {f"sums.{name}": tensor for name, tensor in state.sums.items()}
     values = {"epoch": state.epoch, "step": state.step, "log_bytes": run.log_length(), "seconds": state.elapsed()}
-    values["scoring_forwards"] = state.augmenter.forwards
+    values["scoring_forwards"] = state.scored
     write_checkpoint(checkpoint_path(run.checkpoints, state.epoch, state.step), tensors, values)
     forget_old(run.checkpoints)
 
@@ -212,7 +226,7 @@ def _resume(run: Run, state: State, display: Display) -> None:
         state.sums[name].copy_(tensor)
     state.epoch, state.step = checkpoint.values["epoch"], checkpoint.values["step"]
     state.seconds, state.clock = checkpoint.values["seconds"], monotonic()
-    state.augmenter.forwards = checkpoint.values["scoring_forwards"]
+    state.scored = checkpoint.values["scoring_forwards"]
     run.cut_log(checkpoint.values["log_bytes"])
 
 
@@ -221,7 +235,11 @@ def _load_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]
     for key, tensor in tensors.items():
         number, name = key.split(".", 1)
         stored.setdefault(int(number), {})[name] = tensor
-    optimiser.load_state_dict({"state": stored, "param_groups": optimiser.state_dict()["param_groups"]})
+    groups = optimiser.state_dict()["param_groups"]
+    rates = [group["lr"] for group in optimiser.param_groups]
+    optimiser.load_state_dict({"state": stored, "param_groups": groups})
+    for group, rate in zip(optimiser.param_groups, rates, strict=True):
+        group["lr"] = rate  # the very tensor, not the copy that loading makes
 
 
 def data_device(model: nn.Module) -> torch.device:
