@@ -1,7 +1,5 @@
 """Settings for every test: Hypothesis derandomised and without deadline, small shared things as fixtures."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
@@ -18,9 +16,8 @@ torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
+def _seeded() -> None:
     torch.manual_seed(0)
-    yield
 
 
 @pytest.fixture(scope="session")

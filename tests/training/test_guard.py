@@ -35,8 +35,8 @@ def test_updates_are_masked_from_the_first_bad_one_on(optimiser: str) -> None:
     step(2, torch.ones(2, 3))
     assert all(torch.equal(a, b) for a, b in zip(good, model.parameters(), strict=True))
     guard.check(T3)  # not yet time to look
-    with pytest.raises(TrainingStopped, match="epoch 0, step 1 is not finite for sample 11 \\(rotation 0.05, "):
-        step(3, torch.ones(2, 3))
+    step(3, torch.ones(2, 3))
+    with pytest.raises(TrainingStopped, match=r"epoch 0, step 1 is not finite for sample 11 \(rotation 0\.05, "):
         guard.check(T3)
 
 

@@ -19,7 +19,7 @@ from ukemi.training.checkpoints import newest, read_checkpoint
 from ukemi.training.run import TIMES
 
 sys.path.insert(0, str(Path(__file__).parent))
-from kill_child import child  # noqa: E402
+from kill_child import child
 
 EPOCHS = 3
 AUGMENTERS: dict[str, dict[str, Any]] = {
@@ -33,7 +33,7 @@ POINTS = ["before-write", "in-write", "before-flush", "before-rename", "after-re
 
 @pytest.fixture(scope="module")
 def processes() -> Any:
-    """Children are forked from a server that has imported everything, so that each is a real process and starts fast."""
+    """Children are forked from a server that has imported everything: real processes that start fast."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["ukemi.training"])
     return context

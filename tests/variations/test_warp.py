@@ -42,7 +42,7 @@ def slow_vary(image: Tensor, row: Tensor, space: Space) -> Tensor:
     value = {gene.name: float(v) for gene, v in zip(space.genes, row, strict=True)}
     angle = math.radians(value.get("rotation", 0.0))
     zoom, shear = value.get("zoom", 1.0), value.get("shear", 0.0)
-    channels, height, width = image.shape
+    _, height, width = image.shape
     right, down = value.get("translate_x", 0.0) * width, value.get("translate_y", 0.0) * height
     out = torch.zeros_like(image)
     for i in range(height):

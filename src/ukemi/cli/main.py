@@ -23,8 +23,8 @@ EXIT_FAILED, EXIT_BAD_INPUT, EXIT_STOPPED, EXIT_INTERRUPTED = 1, 2, 3, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The entry point. Exit codes: 0, 1 (a --fail-under limit missed), 2 (bad input), 3 (training stopped at a loss that
-    is not finite), 130 (Ctrl-C)."""
+    """The entry point. Exit codes: 0; 1, a --fail-under limit was missed; 2, bad input; 3, training stopped at a loss
+    that is not finite; 130, Ctrl-C."""
     sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
 
 

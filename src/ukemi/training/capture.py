@@ -32,13 +32,14 @@ class Replayed:
     """A step that is captured once per epoch and then replayed; on a CPU, or for a batch of another size, it just runs.
 
     What it returns is overwritten by the next replay. The capture holds for one epoch because the epoch's number, the
-    key of all randomness, is part of it. A step that can't be captured (a model that waits for the device) runs as it is.
+    key of all randomness, is part of it. A step that can't be captured (its model waits for the device) runs as it is.
     """
 
     def __init__(self, step: Step, batch_size: int, enabled: bool, note: Callable[[str], None]) -> None:
         self._step, self._size, self._enabled, self._note = step, batch_size, enabled, note
         self._done = 0
         self._graph: torch.cuda.CUDAGraph | None = None
+        self._memory = torch.cuda.graph_pool_handle() if enabled else None
         self._batch: Batch | None = None
         self._result: Stepped | None = None
 
@@ -62,7 +63,7 @@ class Replayed:
         self._batch = self._batch or Batch(batch.index.clone(), batch.images.clone(), batch.labels.clone())
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
+            with torch.cuda.graph(graph, pool=self._memory, stream=torch.cuda.current_stream()):
                 self._result = self._step(self._batch)
         except RuntimeError as error:
             self._enabled = False

@@ -102,7 +102,7 @@ def _epoch(
 ) -> None:
     """One pass over the data, from the state's step on."""
     space, device = config.chosen_space(), data_device(state.model)
-    order = batches_of_epoch(len(data), config.batch_size, config.seed, state.epoch)
+    order = batches_of_epoch(len(data), config.batch_size, config.seed, state.epoch, data.labels.device)
     saved = monotonic()
     if state.step == 0:
         scored_before = state.augmenter.forwards

@@ -65,9 +65,11 @@ def pixel_statistics(data: Data, most: int = 10_000) -> tuple[list[float], list[
     return pixels.mean((0, 2, 3)).tolist(), deviation.tolist()
 
 
-def batches_of_epoch(count: int, batch_size: int, seed: int, epoch: int) -> list[Tensor]:
+def batches_of_epoch(
+    count: int, batch_size: int, seed: int, epoch: int, device: torch.device | str = "cpu"
+) -> list[Tensor]:
     """The epoch's positions, shuffled by (seed, epoch) alone and cut into batches."""
-    order = randomness.permutation(count, seed=seed, stream=Stream.ORDER, epoch=epoch)
+    order = randomness.permutation(count, seed=seed, stream=Stream.ORDER, epoch=epoch, device=device)
     batches = list(order.split(batch_size))
     if len(batches) > 1 and len(batches[-1]) < SMALLEST_TAIL * batch_size:
         batches.pop()
