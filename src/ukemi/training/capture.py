@@ -39,19 +39,20 @@ class Replayed:
         self._step, self._size, self._enabled, self._note = step, batch_size, enabled, note
         self._done = 0
         self._graph: torch.cuda.CUDAGraph | None = None
+        self._stale = True
         self._memory = torch.cuda.graph_pool_handle() if enabled else None
         self._batch: Batch | None = None
         self._result: Stepped | None = None
 
     def forget(self) -> None:
         """Call before every epoch."""
-        self._graph = self._result = None
+        self._stale = True
 
     def __call__(self, batch: Batch) -> Stepped:
         if not self._enabled or len(batch.index) != self._size or self._done < WARM_UP:
             self._done += 1
             return self._step(batch)
-        if self._graph is None and not self._capture(batch):
+        if self._stale and not self._capture(batch):
             return self._step(batch)
         assert self._graph is not None and self._batch is not None and self._result is not None
         for mine, given in zip(_tensors(self._batch), _tensors(batch), strict=True):
@@ -70,7 +71,8 @@ class Replayed:
             reason = str(error).strip().partition("\n")[0]
             self._note(f"This step can't be captured as a CUDA graph, so it runs launch by launch ({reason}).")
             return False
-        self._graph = graph
+        # only now is the last epoch's graph let go: memory that no graph holds can't be captured into again
+        self._graph, self._stale = graph, False
         return True
 
 

@@ -20,7 +20,7 @@ class Display:
     """A progress bar with loss, accuracy, images per second and time left; silent where `quiet`."""
 
     def __init__(self, folder: Path, epochs: int, quiet: bool) -> None:
-        self.console = Console(stderr=True, quiet=quiet)
+        self.console = Console(stderr=True)
         columns = ("[progress.description]{task.description}", BarColumn(), TaskProgressColumn())
         self.progress = Progress(
             *columns, TimeRemainingColumn(), TextColumn("{task.fields[numbers]}"), console=self.console, disable=quiet

@@ -41,7 +41,7 @@ def vary(images_NCHW: Tensor, genes_NG: Tensor, space: Space) -> Tensor:
         if callable(gene.kernel):
             still = _column(genes_NG[:, at] == gene.identity)
             out = torch.where(still, out, gene.kernel(out, genes_NG[:, at]))
-    return out.clamp(0, 1)
+    return out.clamp(0, 1) if out is images_NCHW else out.clamp_(0, 1)
 
 
 def _column(values_N: Tensor) -> Tensor:
@@ -62,7 +62,7 @@ def sampling_grid(values: dict[str, Tensor], height: int, width: int) -> Tensor:
     """Where each pixel of the variant looks in the image, in `grid_sample`'s coordinates, `[N, H, W, 2]`.
 
     The map is the inverse of zoom . shear . translate . rotate in pixels about the centre, so non-square images keep
-    their angles. It is affine, hence a sum of a row term and a column term: two additions make the grid.
+    their angles. It is affine, hence the sum of a row's term and a column's term: one addition makes the grid.
     """
     some = next(iter(values.values()))
 
@@ -77,11 +77,8 @@ def sampling_grid(values: dict[str, Tensor], height: int, width: int) -> Tensor:
     y_u, y_v, y_1 = sin / zoom, (cos - sin * shear) / zoom, -sin * right - cos * down
     u_W = torch.arange(width, device=some.device, dtype=some.dtype) - (width - 1) / 2
     v_H = torch.arange(height, device=some.device, dtype=some.dtype) - (height - 1) / 2
-
-    def plane(a: Tensor, b: Tensor, c: Tensor, side: int) -> Tensor:
-        scale = 2 / side
-        across = (a * scale)[:, None] * u_W
-        along = (b * scale)[:, None] * v_H + (c * scale)[:, None]
-        return across[:, None, :] + along[:, :, None]
-
-    return torch.stack([plane(x_u, x_v, x_1, width), plane(y_u, y_v, y_1, height)], -1)
+    # a point (x, y) as one complex number: the sum is vectorised and already lies in memory as grid_sample wants it
+    across_NW = torch.complex((2 / width * x_u)[:, None] * u_W, (2 / height * y_u)[:, None] * u_W)
+    along_x_NH = (2 / width * x_v)[:, None] * v_H + (2 / width * x_1)[:, None]
+    along_y_NH = (2 / height * y_v)[:, None] * v_H + (2 / height * y_1)[:, None]
+    return torch.view_as_real(across_NW[:, None, :] + torch.complex(along_x_NH, along_y_NH)[:, :, None])
