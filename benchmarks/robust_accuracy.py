@@ -1,4 +1,4 @@
-"""Robust accuracy on the 775-point grid of Engstrom et al.: ukemi beside foolbox's SpatialAttack, in one run on the CPU.
+"""Robust accuracy on the 775-point grid of Engstrom et al.: ukemi beside foolbox, in one run on the CPU.
 
     python benchmarks/robust_accuracy.py [--images 500] [--repeats 3]
 
@@ -105,7 +105,7 @@ def main() -> None:
         "# Robust accuracy on 775 variants, beside foolbox; variants of a batch, beside kornia\n",
         f"`python benchmarks/robust_accuracy.py --images {args.images} --repeats {args.repeats}`; ukemi"
         f" {ukemi.__version__}, foolbox {foolbox.__version__}, kornia {kornia.__version__}, torch {torch.__version__},"
-        f" Python {platform.python_version()}, {torch.get_num_threads()} CPU threads; median of the repeats, in turns.\n",
+        f" Python {platform.python_version()}, {torch.get_num_threads()} threads; median of the repeats, in turns.\n",
         "| model | accuracy | robust | same verdict | evaluated | ukemi, s | foolbox, s | ratio |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]

@@ -71,7 +71,7 @@ def test_a_set_that_is_not_there_says_where_was_looked_and_how_to_get_it(elsewhe
         load("cifar10")
     message = str(caught.value)
     assert message.startswith(f"data: cifar10 was not found in data, {elsewhere / 'cache'}; ")
-    assert "allow the download of 170 MB (download=True)" in message
+    assert "`ukemi data --get cifar10` downloads it (170 MB)" in message
     assert f"put the official files (https://www.cs.toronto.edu/~kriz/cifar.html) into {elsewhere}" in message
 
 

@@ -5,11 +5,12 @@ from typing import Annotated
 
 import tyro
 from rich.console import Console
-from rich.table import Table
 
 from ukemi import data
 from ukemi.cli.parse import parse
 from ukemi.schema import Schema
+
+EMBEDDED = "part of the package"
 
 
 class DataConfig(Schema):
@@ -32,13 +33,15 @@ def run(arguments: list[str]) -> int:
         found = data.load(config.get, folder=config.folder, download=True)
         console.print(f"{config.get}: {len(found.train):,} images to train on, {len(found.test):,} to test on.")
         return 0
-    table = Table("name", "found", "images", "licence", "about", box=None, header_style="bold")
     rows = data.survey(config.folder)
     for row in rows:
-        table.add_row(row.name, "-" if row.found is None else str(row.found), row.images, row.licence, row.about)
-    console.print(table)
-    console.print(f"\nlooked in: {', '.join(str(place) for place in rows[0].looked)}")
-    for row in rows:
-        if row.found is None:
-            console.print(f"  {row.name}: {row.get}", soft_wrap=True)
+        console.print(f"[bold]{row.name}[/]  {row.about} ({row.images}; licence: {row.licence})", soft_wrap=True)
+        console.print(f"    {_state(row)}", markup=False, soft_wrap=True)
+    console.print(f"\nlooked in: {', '.join(str(place) for place in rows[0].looked)}", soft_wrap=True)
     return 0
+
+
+def _state(row: data.Row) -> str:
+    if row.get == EMBEDDED:
+        return EMBEDDED
+    return f"not found: {row.get}" if row.found is None else f"found: {row.found}"

@@ -68,7 +68,7 @@ def _fail(text: str, code: int) -> int:
 def _overview() -> None:
     console = Console(highlight=False)
     console.print("[bold]ukemi[/] finds where an image classifier breaks and trains it until it holds.\n")
-    console.print("usage: ukemi COMMAND [options]\n")
+    console.print("usage: ukemi COMMAND \\[options]\n")
     for name, about in COMMANDS.items():
         console.print(f"  [bold]{name:<11}[/] {about}")
     console.print("\n`ukemi COMMAND --help` lists a command's options. Start with `ukemi demo`.")

@@ -145,7 +145,7 @@ def _advice(source: Source, folder: str | Path | None) -> str:
     if not source.files:
         return f"it can't be downloaded from here: {by_hand}"
     size = sum(file.size for file in source.files) / 1e6
-    return f"allow the download of {size:.0f} MB (download=True), or {by_hand}"
+    return f"`ukemi data --get {source.name}` downloads it ({size:.0f} MB), or {by_hand}"
 
 
 def _at(path: Path, wish: Wish) -> DataSet:

@@ -1,0 +1,252 @@
+"""The commands as a user calls them: what they write, what they say, and their exit codes."""
+
+import errno
+import json
+import os
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+from ukemi.cli.main import run
+from ukemi.training import Run
+from ukemi.training.checkpoints import newest
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    """An image folder: two classes, 24 grey images of 16 x 16 each."""
+    generator = np.random.default_rng(0)
+    for name, level in (("dark", 40), ("light", 180)):
+        for part, count in (("train", 24), ("test", 8)):
+            folder = tmp_path / "pictures" / part / name
+            folder.mkdir(parents=True)
+            for at in range(count):
+                pixels = (level + generator.integers(0, 40, (16, 16))).astype(np.uint8)
+                Image.fromarray(pixels).save(folder / f"{at}.png")
+    return tmp_path / "pictures"
+
+
+def small(images: Path, *more: str) -> list[str]:
+    flags = ["train", "--data", str(images), "--epochs", "2", "--batch-size", "16", "--device", "cpu"]
+    return [*flags, "--learning-rate", "1/50", *more]
+
+
+def test_train_then_evaluate_a_run(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = run(small(images, "--augmenter", "worst-of", "--augmenter.k", "3", "--robust-every", "1", "--out", "here"))
+    said = capsys.readouterr().out
+    assert code == 0 and "ukemi evaluate here" in said
+    assert Run.config_of(Path("here")).augmenter.k == 3  # type: ignore[union-attr]
+    assert Run.config_of(Path("here")).learning_rate == 0.02
+    log = Run(Path("here")).read_log()
+    assert [line["epoch"] for line in log] == [0, 1] and all(0 <= line["robust_accuracy"] <= 1 for line in log)
+    assert "<html" in Path("here/training.html").read_text()
+    assert run(["evaluate", "here", "--junit", "gate.xml", "--fail-under", "accuracy=0", "robust=0"]) == 0
+    said = capsys.readouterr().out
+    found = json.loads(Path("here/evaluation/evaluation.json").read_text())
+    assert 0 <= found["robust_accuracy"] <= found["accuracy"] <= 1 and found["images"] == 16
+    page = Path("here/evaluation/page.html").read_text()
+    assert "data:image/png" in page and "<svg" in page and "http" not in page.split("<body")[1]
+    assert len(ET.parse("gate.xml").findall(".//testcase")) == 2 and not ET.parse("gate.xml").findall(".//failure")
+
+
+def test_fail_under_exits_with_1(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(small(images, "--out", "here")) == 0
+    capsys.readouterr()
+    code = run(["evaluate", "here", "--fail-under", "robust=1", "accuracy=1", "--images", "3", "--junit", "gate.xml"])
+    summary = json.loads(Path("here/evaluation/evaluation.json").read_text())
+    missed = (summary["robust_accuracy"] < 1) + (summary["accuracy"] < 1)
+    assert code == (1 if missed else 0)
+    assert len(ET.parse("gate.xml").findall(".//failure")) == missed
+
+
+def test_your_own_model_and_images(images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\n"
+        "def net(hidden=4):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(256, hidden), nn.ReLU(), nn.Linear(hidden, 2))\n"
+    )
+    weights = {"1.weight": torch.full((4, 256), 1 / 256), "1.bias": torch.zeros(4)}
+    weights |= {"3.weight": torch.tensor([[-1.0] * 4, [1.0] * 4]), "3.bias": torch.tensor([1.8, -1.8])}
+    save_file(weights, "mine.safetensors")
+    flags = ["--model", "mine:net", "--weights", "mine.safetensors", "--data", str(images), "--out", "found"]
+    assert run(["evaluate", *flags, "--space", "t6", "--levels", "2", "--mean-accuracy"]) == 0
+    found = json.loads(Path("found/evaluation.json").read_text())
+    assert found["accuracy"] == 1.0 and found["variants"] == 128 and 0 <= found["mean_accuracy"] <= 1
+    Path("more.toml").write_text('model = "mine:net"\nweights = "mine.safetensors"\n[model-arguments]\nhidden = 5\n')
+    assert run(["evaluate", "--config", "more.toml", "--data", str(images)]) == 2
+    assert "1.bias" in capsys.readouterr().err
+
+
+def test_a_config_file_with_flags_on_top(images: Path) -> None:
+    Path("own.toml").write_text(
+        f'data = "{images}"\nepochs = 9\nbatch-size = 16\n[augmenter]\nname = "worst-of"\nk = 2\n'
+        '[[genes]]\nname = "rotation"\nlow = -45\nhigh = 45\nidentity = 0\nstep = 5\n'
+    )
+    assert run(["train", "--config", "own.toml", "--epochs", "1", "--out", "here", "--device", "cpu"]) == 0
+    config = Run.config_of(Path("here"))
+    assert config.epochs == 1 and config.augmenter.name == "worst-of" and config.chosen_space().genes[0].high == 45
+    assert run(["train", "--config", "own.toml", "--augmenter", "random", "--epochs", "1", "--out", "there"]) == 0
+    assert Run.config_of(Path("there")).augmenter.name == "random"
+
+
+def test_resume_goes_on_and_another_models_checkpoint_is_refused(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(small(images, "--out", "here")) == 0
+    whole = Run(Path("here")).weights_path.read_bytes()
+    last, _ = newest(Path("here/checkpoints"))
+    last.unlink()
+    Path("here/model.safetensors").unlink()
+    assert run(["train", "--resume", "here"]) == 0
+    assert Run(Path("here")).weights_path.read_bytes() == whole
+    capsys.readouterr()
+    assert run(["train", "--resume", "here", "--epochs", "7"]) == 2
+    assert "can't be given beside it" in capsys.readouterr().err
+    text = Path("here/config.toml").read_text().replace('"demo-cnn"', '"lenet5"').replace("size = 16\n", "size = 32\n")
+    Path("here/config.toml").write_text(text + "size = 32\n" if "size = 32" not in text else text)
+    code, said = run(["train", "--resume", "here"]), capsys.readouterr().err
+    assert code == 2 and "belongs to another model" in said
+
+
+def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
+    for command, expected in {"models": "resnet20", "data": "fashion-mini", "augmenters": "worst-of"}.items():
+        assert run([command]) == 0
+        assert expected in capsys.readouterr().out
+    assert run([]) == 0 and "demo" in capsys.readouterr().out
+    assert run(["--version"]) == 0 and capsys.readouterr().out.startswith("ukemi ")
+
+
+@pytest.mark.parametrize("command", ["demo", "train", "evaluate", "data", "models", "augmenters"])
+def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        run([command, "--help"])
+    assert end.value.code == 0 and f"ukemi {command}" in capsys.readouterr().out
+
+
+def test_demo_on_few_epochs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["demo", "--epochs", "1", "--out", "show", "--device", "cpu"]) == 0
+    said = capsys.readouterr().out
+    assert "standard" in said and "worst-of" in said and str(Path("show/page.html").resolve()) in said
+    assert {path.name for path in Path("show").iterdir()} == {"standard", "random", "worst-of", "page.html"}
+
+
+def test_a_folder_with_a_run_is_not_written_over(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(small(images, "--out", "here")) == 0
+    before = Path("here/log.jsonl").read_bytes()
+    assert run(small(images, "--out", "here")) == 2
+    assert "already holds a run" in capsys.readouterr().err and Path("here/log.jsonl").read_bytes() == before
+
+
+def bad_pictures(images: Path, kind: str) -> None:
+    if kind == "corrupt":
+        (images / "train" / "dark" / "x.png").write_bytes(b"\x89PNG\r\n\x1a\nnothing")
+    elif kind == "mixed":
+        Image.fromarray(np.zeros((9, 9), np.uint8)).save(images / "train" / "dark" / "x.png")
+    elif kind == "one class":
+        for part in ("train", "test"):
+            (images / part / "light").rename(images.parent / f"light-{part}")
+    elif kind == "empty":
+        (images.parent / "nothing").mkdir()
+
+
+@pytest.mark.parametrize(
+    ("kind", "folder", "said"),
+    [
+        ("corrupt", "pictures", "x.png"),
+        ("mixed", "pictures", "size"),
+        ("one class", "pictures", "class"),
+        ("empty", "nothing", "nothing"),
+    ],
+)
+def test_bad_pictures(kind: str, folder: str, said: str, images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad_pictures(images, kind)
+    code, err = run(small(images.parent / folder, "--out", "here")), capsys.readouterr().err
+    assert code == 2 and said in err and err.startswith("ukemi: data") and err.count("\n") == 1
+    assert not Path("here").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["frobnicate"], "known are demo, train"),
+        (["train", "--data", "nothing"], "data: 'nothing' is neither a known set"),
+        (["train", "--model", "nothing"], "model: 'nothing' is not a known network"),
+        (["train", "--model", "nothing:net"], "can't be imported"),
+        (["train", "--augmenter", "nothing"], "augmenter: 'nothing' is none of"),
+        (["train", "--augmenter", "worst-of", "--augmenter.k", "0"], "augmenter.k: should be greater than or equal"),
+        (["train", "--smoothing", "9/8"], "smoothing: should be less than 1, but 1.125"),
+        (["train", "--robust-every", "1", "--validation", "0"], "validation should be above 0"),
+        (["train", "--drops", "3"], "drops belong to the step schedule"),
+        (["train", "--config", "nothing.toml"], "there is no file nothing.toml"),
+        (["train", "--config", "bad.toml"], "is not valid TOML"),
+        (["train", "--config", "unknown.toml"], "epoch is not a known field; known are data"),
+        (["train", "--config", "range.toml"], "gene 'rotation': identity should lie in"),
+        (["train", "--resume", "nothing"], "holds no run"),
+        (["train", "--device", "cuda:99"], "device: 'cuda:99' is not there"),
+        (["train", "--space", "t9"], "space: 't9' is none of"),
+        (["evaluate"], "needs a run folder, or --model"),
+        (["evaluate", "--model", "demo-cnn", "--data", "fashion-mini"], "give --weights"),
+        (["evaluate", "--model", "demo-cnn", "--weights", "x.safetensors", "--data", "fashion-mini"], "no file"),
+        (["evaluate", "nothing", "--fail-under", "robust=2"], "fail-under: a limit is a number from 0 to 1"),
+        (["evaluate", "nothing", "--fail-under", "mean=0.2"], "mean needs --mean-accuracy"),
+        (["train", "--data", "nan.npz"], "NaN or infinite"),
+        (["train", "--data", "wide.npz"], "pixels should lie in [0, 1]"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_exit_code_2(
+    flags: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    Path("bad.toml").write_text("= 3")
+    Path("unknown.toml").write_text("epoch = 3")
+    Path("range.toml").write_text('[[genes]]\nname="rotation"\nlow=0\nhigh=30\nidentity=40\nstep=1\n')
+    for name, value in (("nan", np.nan), ("wide", 2.0)):
+        np.savez(f"{name}.npz", images=np.full((20, 8, 8), value, np.float32), labels=np.arange(20) % 2)
+    before = sorted(tmp_path.rglob("*"))
+    code, err = run(flags), capsys.readouterr().err
+    assert code == 2 and said in err and err.count("\n") == 1 and "http" not in err and "Traceback" not in err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("flags", [["train", "--epoch", "3"], ["models", "--x"], ["train", "--optimiser", "x"]])
+def test_a_wrong_flag_ends_with_2(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        run(flags)
+    assert end.value.code == 2 and "Traceback" not in capsys.readouterr().err
+
+
+def test_labels_that_do_not_fit_the_head(images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "short.py").write_text(
+        "from torch import nn\ndef net():\n    return nn.Sequential(nn.Flatten(), nn.Linear(256, 1))\n"
+    )
+    assert run(small(images, "--model", "short:net", "--out", "here")) == 2
+    assert "model's head" in capsys.readouterr().err and not Path("here").exists()
+
+
+def test_a_full_disk_is_one_sentence(
+    images: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed = os.fsync
+    calls = [0]
+
+    def full(handle: int) -> None:
+        calls[0] += 1
+        if calls[0] > 6:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        flushed(handle)
+
+    monkeypatch.setattr(os, "fsync", full)
+    code, err = run(small(images, "--out", "here")), capsys.readouterr().err
+    monkeypatch.setattr(os, "fsync", flushed)
+    assert code == 2 and "No space left on device" in err and "Traceback" not in err
+    assert Run(Path("here")).last_checkpoint()[0] is not None

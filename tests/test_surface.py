@@ -1,0 +1,155 @@
+"""Promises: public names, command-line flags, the order in which rooms may import each other, examples that run."""
+
+import ast
+import doctest
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from pydantic import BaseModel
+
+import ukemi
+from ukemi.augmenters import AUGMENTERS
+from ukemi.cli.augmenters import AugmentersConfig
+from ukemi.cli.data import DataConfig
+from ukemi.cli.demo import DemoConfig
+from ukemi.cli.evaluate import EvaluateConfig
+from ukemi.cli.models import ModelsConfig
+from ukemi.training import TrainConfig
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "ukemi"
+ORDER = [
+    "errors",
+    "schema",
+    "randomness",
+    "spaces",
+    "variations",
+    "genetics",
+    "data",
+    "models",
+    "activations",
+    "attacks",
+    "uncertainty",
+    "fitness",
+    "augmenters",
+    "objectives",
+    "measures",
+    "training",
+    "slicing",
+    "repairs",
+    "reports",
+    "recipes",
+    "cli",
+]
+
+PUBLIC = [
+    "AUGMENTERS",
+    "Augmenter",
+    "GRIDS",
+    "Gene",
+    "Normalize",
+    "Random",
+    "Robustness",
+    "Space",
+    "Standard",
+    "T2",
+    "T3",
+    "T6",
+    "UserError",
+    "WorstOf",
+    "named_grid",
+    "robust_accuracy",
+    "vary",
+]
+
+FLAGS = {
+    "train": """augmenter batch-size channels-last checkpoint-minutes compile cuda-graphs data data-folder device drops
+        epochs flips genes learning-rate model model-arguments momentum optimiser out precision robust-every
+        robust-images schedule seed size smoothing space tensorboard validate-every validation weight-decay weights""",
+    "evaluate": """data data-folder device fail-under gallery genes grid images junit landscapes levels mean
+        mean-accuracy model model-arguments out run seed size space split std weights""",
+    "demo": "device epochs out seed",
+    "data": "folder get",
+    "models": "",
+    "augmenters": "",
+    "standard": "name",
+    "random": "name",
+    "worst-of": "identity k name select when",
+}
+SCHEMAS: dict[str, type[BaseModel]] = {
+    "train": TrainConfig,
+    "evaluate": EvaluateConfig,
+    "demo": DemoConfig,
+    "data": DataConfig,
+    "models": ModelsConfig,
+    "augmenters": AugmentersConfig,
+    **AUGMENTERS,
+}
+
+
+def test_public_names() -> None:
+    assert sorted(ukemi.__all__) == sorted(PUBLIC)
+    assert all(hasattr(ukemi, name) for name in PUBLIC)
+
+
+@pytest.mark.parametrize("command", FLAGS)
+def test_flags(command: str) -> None:
+    fields = sorted(name.replace("_", "-") for name in SCHEMAS[command].model_fields)
+    assert fields == sorted(FLAGS[command].split())
+
+
+@pytest.mark.parametrize("command", SCHEMAS)
+def test_every_flag_is_explained(command: str) -> None:
+    fields = SCHEMAS[command].model_fields.items()
+    assert all(info.description for name, info in fields if name != "name")
+
+
+def imports(path: Path) -> set[str]:
+    """The rooms that a file imports."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "ukemi":
+            parts = node.module.split(".")
+            found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_rooms_import_only_rooms_before_them(path: Path) -> None:
+    room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    if room == "__init__":
+        return
+    allowed = ORDER[: ORDER.index(room) + 1]
+    assert {name for name in imports(path) if name in ORDER} <= set(allowed)
+    assert len(path.read_text().splitlines()) <= 400
+
+
+def modules() -> list[str]:
+    return [info.name for info in pkgutil.walk_packages(ukemi.__path__, "ukemi.")]
+
+
+@pytest.mark.parametrize("name", modules())
+def test_examples_in_docstrings_run(name: str) -> None:
+    module = importlib.import_module(name)
+    assert module.__doc__
+    globs = {**vars(module), "torch": torch, "T3": ukemi.T3, "T6": ukemi.T6}
+    assert doctest.testmod(module, globs=globs).failed == 0
+
+
+def test_the_readmes_python_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert len(blocks) >= 2
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), names)
+    assert "found" in names
+
+
+def test_versions_agree() -> None:
+    assert f'version = "{ukemi.__version__}"' in (ROOT / "pyproject.toml").read_text()
+    assert f"## {ukemi.__version__}" in (ROOT / "CHANGELOG.md").read_text()
