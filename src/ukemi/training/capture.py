@@ -62,11 +62,16 @@ class Replayed:
 
     def _capture(self, batch: Batch) -> bool:
         self._batch = self._batch or Batch(batch.index.clone(), batch.images.clone(), batch.labels.clone())
-        graph = torch.cuda.CUDAGraph()
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+        generator = torch.cuda.default_generators[stream.device_index]
+        spare = generator.clone_state()
         try:
-            with torch.cuda.graph(graph, pool=self._memory, stream=torch.cuda.current_stream()):
+            # thread-local: the thread that fetches the next batch may go on meanwhile
+            with torch.cuda.graph(graph, self._memory, stream, capture_error_mode="thread_local"):
                 self._result = self._step(self._batch)
         except RuntimeError as error:
+            # a capture that failed leaves the generator in a state in which dropout can't draw
+            generator.graphsafe_set_state(spare)
             self._enabled = False
             reason = str(error).strip().partition("\n")[0]
             self._note(f"This step can't be captured as a CUDA graph, so it runs launch by launch ({reason}).")
