@@ -8,10 +8,10 @@ demo: $(READY)
 	$(BIN)/ukemi demo
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 test-all: lint
-	$(BIN)/python -m pytest -m ''
+	$(BIN)/python -m pytest -n 2 -m ''
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -117,7 +117,7 @@ def test_the_survey_names_every_set(elsewhere: Path) -> None:
     assert rows["mnist"].found == Path("data/mnist.npz")
     assert rows["fashion-mini"].found is not None
     assert rows["cifar10"].found is None
-    assert "download of 170 MB" in rows["cifar10"].get
+    assert "`ukemi data --get cifar10` downloads it (170 MB)" in rows["cifar10"].get
     assert all(row.about and row.images and row.licence and row.looked for row in rows.values())
 
 

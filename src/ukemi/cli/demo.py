@@ -43,7 +43,6 @@ def run(arguments: list[str]) -> int:
     for name, evaluation in zip(SHOWN, evaluations, strict=True):
         reports.write_json(out / name / "evaluation.json", evaluation)
     console.print(reports.table(evaluations))
-    console.print("Robust means: right on the image and on all 81 of its variants (T3: rotation, translation, shear).")
     console.print(f"page: {page.resolve()}", soft_wrap=True)
     return 0
 

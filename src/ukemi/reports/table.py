@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -11,12 +12,16 @@ from ukemi.reports.words import count, duration, percent, wilson
 
 def table(evaluations: Sequence[Evaluation]) -> Table:
     """One row per evaluation: accuracy, robust accuracy with its 95 % interval, and what it cost."""
-    found = Table(caption="robust: recognised unchanged and under every variant; in brackets a 95 % interval")
+    grids = {len(one.robustness.grid) for one in evaluations}
+    all_of_them = f"all {count(grids.pop())} variants" if len(grids) == 1 else "every variant"
+    about = f"robust: recognised unchanged and under {all_of_them}; in brackets a 95 % interval"
+    found = Table(caption=about, box=box.SIMPLE_HEAD, caption_justify="left")
     found.add_column("model", overflow="fold")
-    for name in ("accuracy", "robust accuracy", "robust images", "variants", "forward passes", "time"):
-        found.add_column(name, justify="right")
+    for name in ("accuracy", "robust accuracy", "forward passes", "time"):
+        found.add_column(name, justify="right", no_wrap=True)
     for one in evaluations:
-        found.add_row(Text(one.title), *cells(one))
+        accuracy, robust, _, _, forwards, seconds = cells(one)
+        found.add_row(Text(one.title), accuracy, robust, forwards, seconds)
     return found
 
 
