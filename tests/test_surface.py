@@ -150,6 +150,15 @@ def test_the_readmes_python_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert "found" in names
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+def test_the_docs_python_runs_and_their_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text()
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(compile(block, page.name, "exec"), {})
+    for link in re.findall(r"\]\(([^)#]+)\)", text):
+        assert "://" in link or (page.parent / link).exists(), link
+
+
 def test_versions_agree() -> None:
     assert f'version = "{ukemi.__version__}"' in (ROOT / "pyproject.toml").read_text()
     assert f"## {ukemi.__version__}" in (ROOT / "CHANGELOG.md").read_text()

@@ -37,9 +37,10 @@ class Checkpoint:
 def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
     """Writes the file whole or not at all; a failure leaves nothing behind and names the path."""
     stored, tied = _untied(tensors)
-    text = json.dumps({"schema": SCHEMA, "tied": tied, **values}, sort_keys=True)
-    body = save(stored, metadata={HEADER: text, "checksum": _checksum(stored, text)})
-    write_whole(path, body)
+    header = {"schema": SCHEMA, "tied": tied, **values}
+    # one entry, because safetensors writes several in any order: equal checkpoints are equal files
+    text = json.dumps({"checksum": _checksum(stored, header), **header})
+    write_whole(path, save(stored, metadata={HEADER: text}))
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
@@ -54,9 +55,9 @@ def read_checkpoint(path: Path) -> Checkpoint:
         raise UserError(f"checkpoint: {path} is truncated or no safetensors file ({error}).") from None
     if HEADER not in header:
         raise UserError(f"checkpoint: {path} was not written by ukemi.")
-    if header.get("checksum") != _checksum(stored, header[HEADER]):
+    values = _values(header[HEADER])
+    if values.pop("checksum", None) != _checksum(stored, values):
         raise UserError(f"checkpoint: {path} is damaged (its checksum doesn't fit).")
-    values = json.loads(header[HEADER])
     if values.pop("schema") > SCHEMA:
         raise UserError(f"checkpoint: {path} was written by a newer ukemi; this one reads schemas up to {SCHEMA}.")
     for name, source in values.pop("tied").items():
@@ -125,8 +126,16 @@ def _untied(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str,
     return stored, tied
 
 
-def _checksum(tensors: Mapping[str, Tensor], text: str) -> str:
-    digest = hashlib.sha256(text.encode())
+def _values(text: str) -> dict[str, Any]:
+    try:
+        values = json.loads(text)
+    except ValueError:
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def _checksum(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode())
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())

@@ -1,0 +1,42 @@
+"""Forward passes in chunks: rows do not depend on their neighbours, and nothing is left changed."""
+
+import pytest
+import torch
+from torch import nn
+
+from ukemi.models.inference import ROWS_BUDGET, default_chunk, logits, padded, rows_per_pass
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 7, 30])
+def test_chunks_of_any_size_agree_in_float64(chunk: int, tiny_net: nn.Module) -> None:
+    model, images = tiny_net.double(), torch.rand(30, 1, 28, 28, dtype=torch.float64)
+    whole = model.eval()(images).float()
+    found = logits(model, images, chunk)
+    assert torch.allclose(found, whole, atol=1e-6) and not found.is_inference() and not found.requires_grad
+
+
+def test_a_row_does_not_depend_on_its_neighbours(tiny_net: nn.Module) -> None:
+    images = torch.rand(20, 1, 28, 28)
+    found = logits(tiny_net, images, 8)
+    others = torch.cat([images[:3], torch.rand(17, 1, 28, 28)])
+    assert torch.equal(logits(tiny_net, others, 8)[:3], found[:3])
+
+
+def test_the_model_is_left_as_it_was(tiny_net: nn.Module) -> None:
+    tiny_net.train()
+    before = {name: tensor.clone() for name, tensor in tiny_net.state_dict().items()}
+    images, state = torch.rand(5, 1, 28, 28), torch.get_rng_state()
+    logits(tiny_net, images, 2)
+    assert all(module.training for module in tiny_net.modules())
+    assert all(torch.equal(before[name], tensor) for name, tensor in tiny_net.state_dict().items())
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_padding_repeats_the_first_row() -> None:
+    rows = torch.arange(6.0).reshape(3, 2)
+    assert torch.equal(padded(rows, 5), torch.stack([*rows, rows[0], rows[0]])) and padded(rows, 3) is rows
+
+
+def test_passes_fit_their_budget() -> None:
+    assert rows_per_pass((3, 32, 32)) * 3 * 32 * 32 <= ROWS_BUDGET and rows_per_pass((3, 9999, 9999)) == 1
+    assert default_chunk((3, 4096, 4096), torch.device("cpu")) == 1

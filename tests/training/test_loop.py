@@ -1,0 +1,112 @@
+"""The loop: what it learns, what it logs, what its switches do."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ukemi import UserError, measures
+from ukemi.augmenters import AUGMENTERS
+from ukemi.training import Run, TrainConfig, train
+from ukemi.training.setup import batches_of_epoch, fixed_subset, load_sets, trained_model
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """Two classes that differ in brightness: 160 images of 12 x 12."""
+    generator = np.random.default_rng(1)
+    labels = np.arange(200) % 2
+    pixels = (60 + 90 * labels[:, None, None] + generator.integers(0, 50, (200, 12, 12))).astype(np.uint8)
+    path = tmp_path / "small.npz"
+    np.savez(path, x_train=pixels[:160], y_train=labels[:160], x_test=pixels[160:], y_test=labels[160:])
+    return path
+
+
+def config(small: Path, **changed: Any) -> TrainConfig:
+    values: dict[str, Any] = {"data": str(small), "epochs": 3, "batch_size": 32, "learning_rate": 0.05, "device": "cpu"}
+    return TrainConfig(**(values | {"out": small.parent / "run"} | changed))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"optimiser": "adam", "learning_rate": 1e-3},
+        {"optimiser": "adamw", "learning_rate": 1e-3, "schedule": "cosine"},
+        {"schedule": "step", "smoothing": 0.1, "momentum": 0.0},
+        {"schedule": "constant", "precision": "bfloat16", "channels_last": True},
+    ],
+    ids=["sgd", "adam", "adamw", "step", "bfloat16"],
+)
+def test_it_learns_and_the_log_is_true(small: Path, changed: dict[str, Any]) -> None:
+    chosen = config(small, robust_every=2, **changed)
+    run = train(chosen, quiet=True)
+    log = run.read_log()
+    assert [line["epoch"] for line in log] == [0, 1, 2] and log[2]["loss"] < log[0]["loss"]
+    assert ["robust_accuracy" in line for line in log] == [False, True, True]
+    sets = load_sets(chosen)
+    assert sets.validation is not None
+    model = trained_model(run, chosen, sets.train)
+    found = measures.accuracy(model, sets.validation, torch.device("cpu"))
+    assert log[2]["validation_accuracy"] == found[0] and log[2]["validation_loss"] == pytest.approx(found[1], rel=1e-3)
+    robust = measures.robustness_of(model, fixed_subset(sets.validation, 500, 0), chosen.chosen_space())
+    assert log[2]["robust_accuracy"] == robust.robust_accuracy
+    assert log[2]["accuracy"] > 0.9
+
+
+def test_the_same_seed_gives_the_same_run_and_another_seed_another(small: Path) -> None:
+    runs = [
+        train(config(small, seed=seed, out=small.parent / f"run{at}"), quiet=True) for at, seed in enumerate((3, 3, 4))
+    ]
+    weights = [run.weights_path.read_bytes() for run in runs]
+    assert weights[0] == weights[1] and weights[0] != weights[2]
+
+
+def test_scoring_passes_are_counted(small: Path) -> None:
+    chosen = config(small, augmenter=AUGMENTERS["worst-of"](k=4), validation=0)  # type: ignore[call-arg]
+    assert [line["scoring_forwards"] for line in train(chosen, quiet=True).read_log()] == [640, 1280, 1920]
+    ahead = AUGMENTERS["worst-of"](k=4, when="epoch")  # type: ignore[call-arg]
+    other = config(small, augmenter=ahead, validation=0, out=small.parent / "other")
+    assert [line["scoring_forwards"] for line in train(other, quiet=True).read_log()] == [640, 1280, 1920]
+
+
+def test_tensorboard_files_are_written(small: Path) -> None:
+    run = train(config(small, tensorboard=True, epochs=1), quiet=True)
+    assert list((run.folder / "tensorboard").glob("events.out.tfevents.*"))
+
+
+@pytest.mark.slow
+def test_a_compiled_network_learns_the_same(small: Path) -> None:
+    plain = train(config(small, epochs=1), quiet=True)
+    compiled = train(config(small, epochs=1, compile=True, out=small.parent / "compiled"), quiet=True)
+    assert compiled.read_log()[0]["loss"] == pytest.approx(plain.read_log()[0]["loss"], rel=1e-3)
+
+
+def test_training_starts_from_given_weights(small: Path) -> None:
+    first = train(config(small), quiet=True)
+    again = config(small, weights=first.weights_path, epochs=1, learning_rate=1e-9, out=small.parent / "again")
+    assert train(again, quiet=True).read_log()[0]["accuracy"] > 0.9
+    with pytest.raises(UserError, match=r"weights: .*which the model"):
+        train(config(small, weights=first.weights_path, model="nin", size=32, out=small.parent / "x"), quiet=True)
+
+
+@given(st.integers(1, 500), st.integers(2, 128), st.integers(0, 9))
+def test_an_epoch_sees_every_sample_once_but_for_a_short_tail(count: int, size: int, epoch: int) -> None:
+    batches = batches_of_epoch(count, size, 0, epoch)
+    seen = torch.cat(batches)
+    assert len(seen.unique()) == len(seen)
+    assert all(len(batch) == size for batch in batches[:-1]) and len(batches[-1]) <= size
+    missing = count - len(seen)
+    assert missing == 0 or (0 < missing < size / 4 and len(batches[-1]) == size)
+
+
+def test_a_config_goes_round_through_its_file(small: Path) -> None:
+    chosen = config(small, space="t6-continuous", drops=(1, 2), schedule="step", weights=None)
+    run = Run.start(chosen)
+    assert Run.config_of(run.folder) == chosen
+    with pytest.raises(UserError, match="already holds a run"):
+        Run.start(chosen)
