@@ -2,8 +2,11 @@
 
 import importlib
 import json
+import os
+import sys
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
@@ -111,13 +114,27 @@ def _literal(value: Any) -> str:
     return json.dumps(value)
 
 
+@contextmanager
+def current_directory() -> Iterator[None]:
+    """Imports look into the current directory first."""
+    here = os.getcwd()
+    sys.path.insert(0, here)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # the user's module may have taken it out
+            sys.path.remove(here)
+
+
 def imported(name: str, field: str) -> Callable[..., Any]:
     """The object named `package.module:name`; `field` is named in the error where there is none."""
     module, _, attribute = name.partition(":")
     if not attribute:
         raise UserError(f"{field}: {name!r} should have the form package.module:name.")
     try:
-        return getattr(importlib.import_module(module), attribute)
+        with current_directory():
+            return getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:
         raise UserError(f"{field}: {name!r} can't be imported ({error}).") from None
     except AttributeError:

@@ -185,7 +185,7 @@ def test_passes_of_any_size_find_the_same(
     images, labels, index = batch(fashion)
     model, images = tiny_net.double(), images.double()
     whole = WorstOf(8, T3)(model, images, labels, index, 0)
-    monkeypatch.setattr("ukemi.augmenters.worst_of.rows_per_pass", lambda shape: many * len(images))
+    monkeypatch.setattr("ukemi.augmenters.worst_of.rows_per_pass", lambda shape, device: many * len(images))
     assert torch.equal(whole, WorstOf(8, T3)(model, images, labels, index, 0))
 
 

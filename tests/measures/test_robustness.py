@@ -146,6 +146,11 @@ def test_bad_input_is_named(images: Tensor, labels: list[int], grid: object, sai
         robust_accuracy(Brightest(), images, torch.tensor(labels), LIGHT, grid)  # type: ignore[arg-type]
 
 
+def test_images_of_one_class_can_be_measured() -> None:
+    found = robust_accuracy(Brightest(), torch.zeros(4, 1, 8, 8), torch.zeros(4, dtype=torch.long), LIGHT)
+    assert found.robust_accuracy == 1
+
+
 def test_colour_images_of_any_size() -> None:
     data = labelled(torch.rand(6, 3, 20, 31), torch.tensor([0, 1, 0, 1, 0, 1]))
     model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 20 * 31, 2))

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from ukemi.models.inference import ROWS_BUDGET, default_chunk, logits, padded, rows_per_pass
+from ukemi.models.inference import BUDGET, default_chunk, logits, padded, rows_per_pass
 
 
 @pytest.mark.parametrize("chunk", [1, 4, 7, 30])
@@ -38,5 +38,7 @@ def test_padding_repeats_the_first_row() -> None:
 
 
 def test_passes_fit_their_budget() -> None:
-    assert rows_per_pass((3, 32, 32)) * 3 * 32 * 32 <= ROWS_BUDGET and rows_per_pass((3, 9999, 9999)) == 1
-    assert default_chunk((3, 4096, 4096), torch.device("cpu")) == 1
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    assert rows_per_pass((3, 32, 32), cpu) == 128 and rows_per_pass((3, 9999, 9999), cpu) == 1
+    assert rows_per_pass((3, 32, 32), cuda) * 3 * 32 * 32 <= BUDGET["cuda"]
+    assert default_chunk((3, 4096, 4096), cpu) == 1 and default_chunk((1, 28, 28), cpu) == 256

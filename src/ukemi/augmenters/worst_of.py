@@ -116,8 +116,8 @@ class WorstOf(Augmenter):
 
     def _per_pass(self, images: Tensor) -> int:
         """The largest divisor of k whose candidates fit one pass, so that every pass has the same shape."""
-        limit = max(1, rows_per_pass(tuple(images.shape[1:])) // len(images))
-        return max(many for many in range(1, self.k + 1) if self.k % many == 0 and many <= max(limit, 1))
+        limit = max(1, rows_per_pass(tuple(images.shape[1:]), images.device) // len(images))
+        return max(many for many in range(1, self.k + 1) if self.k % many == 0 and many <= limit)
 
     def _fitness(self, model: nn.Module, variants: Tensor, labels: Tensor) -> Tensor:
         with scoring(model, variants.device):

@@ -68,7 +68,8 @@ def robust_accuracy(
     `[rows, G]`. Images leave at their first failure and variants far from the identity are tried first, unless `mean`
     asks for the mean accuracy over all variants too, which needs every pass. `chunk` rows go through the model at once.
     """
-    data = labelled(images, labels, name="images")
+    classes = [str(number) for number in range(max(2, int(labels.max()) + 1))] if len(labels) else None
+    data = labelled(images, labels, classes, name="images")
     return robustness_of(model, data, space, grid, mean=mean, chunk=chunk, report=report)
 
 

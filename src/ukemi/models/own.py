@@ -1,11 +1,7 @@
 """A user's own network: made by their factory, filled from their file."""
 
-import importlib
 import inspect
-import os
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +12,7 @@ from torch import Tensor, nn
 
 from ukemi.errors import UserError
 from ukemi.models.normalize import Normalize, behind_normalize
-from ukemi.schema import imported
+from ukemi.schema import current_directory, imported
 
 
 def load_own(
@@ -42,7 +38,7 @@ def load_own(
 
 
 def _made(name: str, arguments: dict[str, Any]) -> nn.Module:
-    with _current_directory():
+    with current_directory():
         factory = imported(name, "model")
         if not callable(factory):
             raise UserError(f"model: {name!r} should be a function or class that makes a network.")
@@ -60,19 +56,6 @@ def _check_arguments(name: str, factory: Any, arguments: dict[str, Any]) -> None
         raise UserError(f"model: {name!r} does not take these arguments ({error}).") from None
     except ValueError:
         return  # some callables have no signature; the call itself will tell
-
-
-@contextmanager
-def _current_directory() -> Iterator[None]:
-    """Imports look into the current directory first."""
-    here = os.getcwd()
-    sys.path.insert(0, here)
-    importlib.invalidate_caches()
-    try:
-        yield
-    finally:
-        with suppress(ValueError):  # the user's module may have taken it out
-            sys.path.remove(here)
 
 
 def load_weights(network: nn.Module, path: Path) -> None:
