@@ -25,6 +25,9 @@ class Stream(IntEnum):
     STEP = 4
     WEIGHTS = 5
     SUBSET = 6
+    POPULATION = 7
+    CHILDREN = 8
+    SELECTION = 9
 
 
 def _signed(value: int) -> int:

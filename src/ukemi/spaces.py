@@ -112,9 +112,24 @@ class Space:
         >>> T3.sample(torch.arange(5), 10, seed=1).shape
         torch.Size([5, 10, 4])
         """
+        return self.decode(self.sample_codes(index_N, candidates, seed=seed, epoch=epoch, stream=stream))
+
+    def sample_codes(
+        self, index_N: Tensor, candidates: int = 1, *, seed: int, epoch: int = 0, stream: Stream = Stream.GENES
+    ) -> Tensor:
+        """The same draw as positions on the lattice, int32 `[N, candidates, G]`."""
         u = randomness.uniform(index_N, candidates, len(self), seed=seed, stream=stream, epoch=epoch)
-        last = _table(self, u.device)[3]
-        return self.decode((u.double() * (last + 1)).floor().clamp(max=last))
+        last = self.last_codes(u.device)
+        return (u.double() * (last + 1)).floor().clamp(max=last).int()
+
+    def last_codes(self, device: torch.device | str = "cpu") -> Tensor:
+        """The last position of every gene on its lattice, float64 `[G]`; the first is 0."""
+        return _table(self, torch.device(device))[3]
+
+    def encode(self, genes: Tensor) -> Tensor:
+        """The nearest positions on the lattice, int32: `decode` gives drawn values back exactly."""
+        low, high, _, last = _table(self, genes.device)
+        return ((genes.double() - low) / (high - low) * last).round().clamp(min=0).clamp(max=last).int()
 
     def decode(self, codes: Tensor) -> Tensor:
         """Values from positions on the lattice: 0 is a gene's low end, the last position its high end, both exact."""
