@@ -54,6 +54,7 @@ PUBLIC = [
     "Normalize",
     "Random",
     "Robustness",
+    "Sensei",
     "Space",
     "Standard",
     "T2",
@@ -79,6 +80,7 @@ FLAGS = {
     "standard": "name",
     "random": "name",
     "worst-of": "identity k name select when",
+    "sensei": "crossover edge identity keep name population selection warmup",
 }
 SCHEMAS: dict[str, type[BaseModel]] = {
     "train": TrainConfig,

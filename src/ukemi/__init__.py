@@ -1,6 +1,6 @@
 """ukemi: finds where an image classifier breaks and trains it until it holds."""
 
-from ukemi.augmenters import AUGMENTERS, Augmenter, Random, Standard, WorstOf
+from ukemi.augmenters import AUGMENTERS, Augmenter, Random, Sensei, Standard, WorstOf
 from ukemi.errors import UserError
 from ukemi.measures import Robustness, robust_accuracy
 from ukemi.models import Normalize
@@ -20,6 +20,7 @@ __all__ = [
     "Normalize",
     "Random",
     "Robustness",
+    "Sensei",
     "Space",
     "Standard",
     "UserError",

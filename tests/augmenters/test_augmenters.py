@@ -1,21 +1,31 @@
 """What every augmenter must do: one table of augmenters, one suite of checks."""
 
 import copy
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from ukemi import AUGMENTERS, T3, T6, Augmenter, Random, Standard, UserError, WorstOf, vary
+from ukemi import AUGMENTERS, T3, T6, Augmenter, Random, Sensei, Standard, UserError, WorstOf, vary
 from ukemi.data import DataSet, labelled
+from ukemi.genetics import first_population, unpacked
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "genetics"))
+from test_genetics import slow_children
 
 ALL: dict[str, Callable[..., Augmenter]] = {
     "standard": lambda **options: Standard(**options),
     "random": lambda **options: Random(T3, **options),
     "worst-of": lambda **options: WorstOf(4, T3, **options),
     "worst-of-epoch": lambda **options: WorstOf(3, T3, when="epoch", **options),
+    "sensei": lambda **options: Sensei(T3, samples=12, population=4, **options),
+    "sensei-roulette": lambda **options: Sensei(T6, samples=12, population=3, selection="roulette", **options),
+    "sensei-tournament": lambda **options: Sensei(T3, samples=12, selection="tournament", edge=0.5, **options),
     "worst-of-misclassified": lambda **options: WorstOf(3, T6, select="misclassified", identity=True, **options),
 }
 every = pytest.mark.parametrize("name", ALL)
@@ -62,13 +72,14 @@ def test_leaves_model_statistics_modes_and_random_state_alone(name: str, tiny_ne
 def test_does_not_depend_on_batch_or_order(name: str, tiny_net: nn.Module, fashion: DataSet) -> None:
     images, labels, index = batch(fashion)
     model = tiny_net.double()
-    augmenter = begun(name, model, DoubleData(fashion), seed=2)
+    fresh = partial(begun, name, model, DoubleData(fashion), seed=2)
     images = images.double()
-    together = augmenter(model, images, labels, index, 3)
+    together = fresh()(model, images, labels, index, 3)
     mixed = torch.randperm(12)
-    shuffled = augmenter(model, images[mixed], labels[mixed], index[mixed], 3)
+    shuffled = fresh()(model, images[mixed], labels[mixed], index[mixed], 3)
     assert torch.equal(shuffled, together[mixed])
     for size in (1, 5):
+        augmenter = fresh()
         parts = [
             augmenter(model, *three, 3)
             for three in zip(images.split(size), labels.split(size), index.split(size), strict=True)
@@ -115,7 +126,8 @@ def test_flips_are_decided_once_per_sample_and_epoch(name: str, tiny_net: nn.Mod
     flipped = (found == plain.flip(-1)).flatten(1).all(1)
     assert torch.equal(found, torch.where(flipped[:, None, None, None], plain.flip(-1), plain))
     assert 0 < flipped.sum() < 12
-    assert torch.equal(found, augmenter(tiny_net, images, labels, index, 3))
+    again = begun(name, tiny_net, fashion, flips=True)
+    assert torch.equal(found, again(tiny_net, images, labels, index, 3))
 
 
 @every
@@ -185,7 +197,7 @@ def test_passes_of_any_size_find_the_same(
     images, labels, index = batch(fashion)
     model, images = tiny_net.double(), images.double()
     whole = WorstOf(8, T3)(model, images, labels, index, 0)
-    monkeypatch.setattr("ukemi.augmenters.worst_of.rows_per_pass", lambda shape, device: many * len(images))
+    monkeypatch.setattr("ukemi.augmenters.search.rows_per_pass", lambda shape, device: many * len(images))
     assert torch.equal(whole, WorstOf(8, T3)(model, images, labels, index, 0))
 
 
@@ -204,6 +216,72 @@ def test_ties_go_to_the_lowest_candidate_and_nan_is_not_hidden(fashion: DataSet)
         augmenter = WorstOf(5, T3)
         augmenter(Same(value), images, labels, index, 0)
         assert augmenter.genes is not None and torch.equal(augmenter.genes, T3.sample(index, 5, seed=0)[:, 0])
+
+
+def slow_sensei(
+    model: nn.Module, image: Tensor, label: Tensor, sample: int, epochs: int
+) -> tuple[list[list[float]], list[list[int]]]:
+    """Algorithm 2 for one sample in plain Python: what it trains on in each epoch, and who lives on in the end."""
+    parents = first_population(torch.tensor([sample]), 10, T3, seed=6)[0].tolist()
+    trained = []
+    for epoch in range(1, epochs):
+        children = slow_children(parents, sample, 10, T3, 6, epoch, 0.4, 0.0)
+        rows = T3.decode(torch.tensor(children))
+        with torch.no_grad():
+            logits = model.eval()(vary(image.expand(10, -1, -1, -1), rows, T3))
+        losses = nn.functional.cross_entropy(logits, label.expand(10), reduction="none").tolist()
+        order = sorted(range(10), key=lambda at: (-losses[at], at))
+        trained.append(rows[order[0]].tolist())
+        parents = [children[at] for at in order[:4]]
+    return trained, parents
+
+
+def test_sensei_equals_algorithm_2_over_epochs(tiny_net: nn.Module, fashion: DataSet) -> None:
+    images, labels, index = batch(fashion, 5)
+    model, images = tiny_net.double(), images.double()
+    sensei = Sensei(T3, samples=5, seed=6)
+    assert torch.equal(sensei(model, images, labels, index, 0), images) and sensei.genes is None
+    history = []
+    for epoch in range(1, 6):
+        order = torch.randperm(5)
+        found = sensei(model, images[order], labels[order], index[order], epoch)
+        assert sensei.genes is not None and torch.equal(found, vary(images[order], sensei.genes, T3))
+        history.append(sensei.genes[order.argsort()])
+    for at in range(5):
+        trained, parents = slow_sensei(model, images[at], labels[at], at, 6)
+        assert torch.stack(history)[:, at].tolist() == trained
+        assert unpacked(sensei.state_dict()["codes"])[at, :4].tolist() == parents
+    assert sensei.forwards == 5 * 5 * 10
+
+
+def test_a_sample_that_comes_late_begins_with_a_first_population(tiny_net: nn.Module, fashion: DataSet) -> None:
+    images, labels, index = batch(fashion, 4)
+    sensei = Sensei(T3, samples=4)
+    sensei(tiny_net, images[:3], labels[:3], index[:3], 1)
+    assert sensei.state_dict()["alive"].tolist() == [4, 4, 4, 0]
+    sensei(tiny_net, images, labels, index, 2)
+    assert sensei.state_dict()["alive"].tolist() == [4, 4, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"population": 1}, r"augmenter\.population: should be greater than or equal to 2, but 1"),
+        ({"crossover": 1.5}, r"augmenter\.crossover: should be less than or equal to 1, but 1\.5"),
+        ({"keep": 0}, r"augmenter\.keep: should be greater than 0, but 0"),
+        ({"selection": "luck"}, r"augmenter\.selection"),
+    ],
+)
+def test_wrong_settings_of_sensei_are_named(options: dict[str, object], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        Sensei(T3, samples=3, **options)  # type: ignore[arg-type]
+
+
+def test_sensei_needs_to_know_its_samples(tiny_net: nn.Module, fashion: DataSet) -> None:
+    with pytest.raises(UserError, match="samples, the number of training samples, is needed"):
+        Sensei(T3)(tiny_net, *batch(fashion), 1)
+    with pytest.raises(UserError, match="index: 11 is outside the store of 5 samples"):
+        Sensei(T3, samples=5)(tiny_net, *batch(fashion), 1)
 
 
 def test_wrong_settings_are_named(tiny_net: nn.Module, fashion: DataSet) -> None:

@@ -26,6 +26,7 @@ AUGMENTERS: dict[str, dict[str, Any]] = {
     "standard": {"name": "standard"},
     "random": {"name": "random"},
     "worst-of": {"name": "worst-of", "k": 3},
+    "sensei": {"name": "sensei", "population": 3, "warmup": 1},
     "worst-of-epoch": {"name": "worst-of", "k": 2, "when": "epoch"},
 }
 POINTS = ["before-write", "in-write", "before-flush", "before-rename", "after-rename", "mid-epoch"]

@@ -2,6 +2,7 @@
 
 from ukemi.augmenters.base import Augmenter, AugmenterConfig
 from ukemi.augmenters.random import Random
+from ukemi.augmenters.sensei import Sensei
 from ukemi.augmenters.standard import Standard
 from ukemi.augmenters.worst_of import WorstOf
 
@@ -9,9 +10,10 @@ AUGMENTERS: dict[str, type[AugmenterConfig]] = {
     "standard": Standard.Config,
     "random": Random.Config,
     "worst-of": WorstOf.Config,
+    "sensei": Sensei.Config,
 }
 """The settings of every augmenter by the name that configs and the command line use."""
 
-AnyAugmenter = Standard.Config | Random.Config | WorstOf.Config
+AnyAugmenter = Standard.Config | Random.Config | WorstOf.Config | Sensei.Config
 
-__all__ = ["AUGMENTERS", "AnyAugmenter", "Augmenter", "AugmenterConfig", "Random", "Standard", "WorstOf"]
+__all__ = ["AUGMENTERS", "AnyAugmenter", "Augmenter", "AugmenterConfig", "Random", "Sensei", "Standard", "WorstOf"]

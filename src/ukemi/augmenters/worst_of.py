@@ -3,19 +3,17 @@
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
 from ukemi.augmenters.base import Augmenter, AugmenterConfig
+from ukemi.augmenters.search import Select, searched
 from ukemi.data import Data
 from ukemi.errors import UserError
-from ukemi.models.inference import rows_per_pass, scoring
 from ukemi.schema import Fixed
 from ukemi.spaces import Space
 from ukemi.variations import vary
 
-Select = Literal["loss", "misclassified"]
 When = Literal["batch", "epoch"]
 BATCH = 512
 """rows per batch when a whole epoch's variants are picked ahead"""
@@ -94,35 +92,6 @@ class WorstOf(Augmenter):
     def _worst(
         self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int
     ) -> tuple[Tensor, Tensor]:
-        """The genes and the very tensor that scored worst; candidates are scored in passes of one shape."""
         genes_NKG = self._candidates(index, epoch)
-        best = torch.full((len(images),), -torch.inf, dtype=torch.float64, device=images.device)
-        worst, genes = images, genes_NKG[:, 0]
-        for part_NBG in genes_NKG.split(self._per_pass(images), 1):
-            many = part_NBG.shape[1]
-            variants = vary(images.repeat_interleave(many, 0), part_NBG.flatten(0, 1), self.space)
-            variants = self.flipped(variants, index.repeat_interleave(many), epoch)
-            fitness_NB = self._fitness(model, variants, labels.repeat_interleave(many)).view(-1, many)
-            # stable, so a tie goes to the lowest candidate; NaN sorts as the highest, so it is never hidden
-            at = fitness_NB.argsort(dim=1, descending=True, stable=True)[:, 0]
-            rows = torch.arange(len(images), device=images.device)
-            found = fitness_NB[rows, at]
-            better = (found > best) | (found.isnan() & ~best.isnan())
-            best = torch.where(better, found, best)
-            genes = torch.where(better[:, None], part_NBG[rows, at], genes)
-            worst = torch.where(better[:, None, None, None], variants.unflatten(0, (-1, many))[rows, at], worst)
-        self.forwards += genes_NKG.shape[0] * self.k
-        return genes, worst
-
-    def _per_pass(self, images: Tensor) -> int:
-        """The largest divisor of k whose candidates fit one pass, so that every pass has the same shape."""
-        limit = max(1, rows_per_pass(tuple(images.shape[1:]), images.device) // len(images))
-        return max(many for many in range(1, self.k + 1) if self.k % many == 0 and many <= limit)
-
-    def _fitness(self, model: nn.Module, variants: Tensor, labels: Tensor) -> Tensor:
-        with scoring(model, variants.device):
-            logits = model(variants).float()
-            fitness = F.cross_entropy(logits, labels, reduction="none").double()
-            if self.select == "misclassified":
-                fitness = fitness + 1e6 * (logits.argmax(1) != labels)
-        return fitness.clone()  # outside inference mode: an ordinary tensor
+        found = searched(self, model, images, labels, index, epoch, genes_NKG, self.space, self.select)
+        return genes_NKG[torch.arange(len(images), device=images.device), found.at], found.worst
