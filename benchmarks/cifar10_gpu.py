@@ -69,8 +69,8 @@ def one(args: argparse.Namespace, augmenter: str, seed: int) -> dict[str, Any]:
         row["epoch_seconds"] = statistics.median(b - a for a, b in pairwise(ends))
         sets = load_sets(config)
         device = config.chosen_device()
-        model = trained_model(run, config, sets.train).to(device, memory_format=torch.channels_last)
-        held = (sets.validation or sets.test) if args.validation else sets.test
+        model, held = trained_model(run, config, (sets.validation or sets.test) if args.validation else sets.test)
+        model = model.to(device, memory_format=torch.channels_last)
         row["t3"] = measured(model, held.to(device), ukemi.T3)
         if args.t6:
             row["t6"] = measured(model, held.to(device), ukemi.T6)

@@ -31,7 +31,7 @@ from ukemi.training.setup import load_sets, trained_model
 
 def trained(augmenter: str, folder: Path) -> nn.Module:
     config = TrainConfig(augmenter=AUGMENTERS[augmenter](), validation=0, out=folder / augmenter, device="cpu")
-    return trained_model(train(config), config, load_sets(config).train).eval()
+    return trained_model(train(config), config, load_sets(config).test)[0].eval()
 
 
 def as_foolbox(size: tuple[int, int]) -> tuple[Space, Tensor]:

@@ -50,7 +50,8 @@ def test_grid_with_levels_of_its_own() -> None:
 def genes() -> st.SearchStrategy[Gene]:
     def make(low: float, width: float, levels: int, share: float) -> Gene:
         high = low + width
-        return Gene("rotation", low, high, low + share * (high - low), (high - low) / (levels - 1))
+        identity = low + share * (high - low)
+        return Gene("own", low, high, identity, (high - low) / (levels - 1), kernel=lambda images, values: images)
 
     return st.builds(
         make,
@@ -102,6 +103,11 @@ def test_every_level_is_drawn_equally_often() -> None:
     assert (counts - 1000).abs().max() < 5 * 1000**0.5
 
 
+def test_the_identity_is_exact_off_the_middle_of_a_range() -> None:
+    space = Space((replace(T3.genes[0], low=-10, high=20),))
+    assert (space.decode(torch.arange(31)[:, None]) == 0).sum() == 1 and (space.grid(4) == 0).sum() == 1
+
+
 def test_continuous_draws_between_the_levels() -> None:
     drawn = T3.continuous().sample(torch.arange(1000), seed=0)[:, 0, 0]
     assert len(drawn.unique()) > 900 and not T3.continuous().discrete and T3.discrete
@@ -129,7 +135,10 @@ def test_named_grids() -> None:
         ({"step": 0}, "step should divide"),
         ({"step": -1}, "step should divide"),
         ({"high": float("nan")}, "finite"),
+        ({"identity": 5}, "its identity is 0, but 5 was given"),
         ({"name": "blur"}, "needs a kernel"),
+        ({"name": "blur", "kernel": "ukemi:T3"}, "should be a function"),
+        ({"name": "blur", "kernel": ":blur"}, "package.module:name"),
         ({"name": "blur", "kernel": "nowhere"}, "package.module:name"),
         ({"name": "blur", "kernel": "nowhere:blur"}, "can't be imported"),
         ({"name": "blur", "kernel": "ukemi:blur"}, "has no name 'blur'"),

@@ -3,16 +3,19 @@
 import importlib
 import json
 import os
+import re
 import sys
 import tomllib
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from fractions import Fraction
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import tyro
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import AllowInfNan, BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from ukemi.errors import UserError
 
@@ -29,6 +32,7 @@ def number(value: Any) -> Any:
 
 Number = Annotated[
     float,
+    AllowInfNan(False),
     BeforeValidator(number),
     tyro.constructors.PrimitiveConstructorSpec(
         nargs=1,
@@ -98,20 +102,28 @@ def _underscored(values: Any) -> Any:
 
 def toml(values: Mapping[str, Any], table: str = "") -> str:
     """Plain tables, lists, strings, numbers and booleans as TOML; None is left out."""
-    plain = [f"{key} = {_literal(value)}" for key, value in values.items() if not isinstance(value, dict | None)]
+    plain = [f"{_key(key)} = {_literal(value)}" for key, value in values.items() if not isinstance(value, dict | None)]
     text = (f"[{table}]\n" if table and plain else "") + "".join(line + "\n" for line in plain)
     for key, value in values.items():
         if isinstance(value, dict) and value:
-            text += "\n" * bool(text) + toml(value, f"{table}.{key}" if table else key)
+            text += "\n" * bool(text) + toml(value, f"{table}.{_key(key)}" if table else _key(key))
     return text
 
 
 def _literal(value: Any) -> str:
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(_literal(item) for item in value) + "]"
+        return "[" + ", ".join(_literal(item) for item in value if item is not None) + "]"
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key} = {_literal(item)}" for key, item in value.items() if item is not None) + "}"
-    return json.dumps(value)
+        pairs = [f"{_key(key)} = {_literal(item)}" for key, item in value.items() if item is not None]
+        return "{" + ", ".join(pairs) + "}"
+    if isinstance(value, float) and not isfinite(value):
+        return str(value)  # TOML writes inf and nan as Python does
+    # JSON's text is TOML's, but for one character that TOML wants escaped
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _literal(key)
 
 
 @contextmanager
@@ -130,12 +142,21 @@ def current_directory() -> Iterator[None]:
 def imported(name: str, field: str) -> Callable[..., Any]:
     """The object named `package.module:name`; `field` is named in the error where there is none."""
     module, _, attribute = name.partition(":")
-    if not attribute:
+    if not attribute or not module or module.startswith("."):
         raise UserError(f"{field}: {name!r} should have the form package.module:name.")
     try:
         with current_directory():
-            return getattr(importlib.import_module(module), attribute)
-    except ModuleNotFoundError as error:
-        raise UserError(f"{field}: {name!r} can't be imported ({error}).") from None
-    except AttributeError:
-        raise UserError(f"{field}: module {module!r} has no name {attribute!r}.") from None
+            found = importlib.import_module(module)
+    except Exception as error:  # a user's module fails in any way it likes
+        raise UserError(f"{field}: {name!r} can't be imported ({reason(error)}).") from error
+    if not hasattr(found, attribute):
+        raise UserError(f"{field}: module {module!r} has no name {attribute!r}.")
+    return getattr(found, attribute)
+
+
+def reason(error: BaseException) -> str:
+    """Another's error in a few words: its kind, its first line, and the last place in a file that it passed."""
+    text = (str(error).strip() or "no message").partition("\n")[0].rstrip(".")
+    trace = traceback.extract_tb(error.__traceback__)
+    at = f", {Path(trace[-1].filename).name} line {trace[-1].lineno}" if trace else ""
+    return f"{type(error).__name__}: {text}{at}"

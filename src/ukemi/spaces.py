@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from math import isfinite
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
-from pydantic import ConfigDict
+from pydantic import ConfigDict, PlainSerializer
 from torch import Tensor
 
 from ukemi import randomness
@@ -19,7 +19,16 @@ from ukemi.schema import imported
 Kernel = Callable[[Tensor, Tensor], Tensor]
 """A user's own variation: `(images [N, C, H, W], values [N]) -> images [N, C, H, W]`."""
 
-BUILT_IN = ("rotation", "translate_x", "translate_y", "shear", "zoom", "brightness", "contrast")
+BUILT_IN = {
+    "rotation": 0.0,
+    "translate_x": 0.0,
+    "translate_y": 0.0,
+    "shear": 0.0,
+    "zoom": 1.0,
+    "brightness": 0.0,
+    "contrast": 1.0,
+}
+"""The genes that `vary` knows, with the value that changes nothing."""
 CONTINUOUS_LEVELS = 65535
 """A continuous gene is drawn on a lattice this fine (16 bits), so that ends and middle are exact."""
 
@@ -40,7 +49,7 @@ class Gene:
     identity: float
     step: float
     """distance of neighbouring values in a discrete space"""
-    kernel: Kernel | str | None = None
+    kernel: Annotated[Kernel | str | None, PlainSerializer(lambda kernel: _name_of(kernel), when_used="json")] = None
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
@@ -59,8 +68,16 @@ class Gene:
             raise UserError(f"{place}: step should divide the range {self.high - self.low:g}, not {self.step:g}.")
         if self.kernel is None and self.name not in BUILT_IN:
             raise UserError(f"{place}: this name is none of {', '.join(BUILT_IN)}, so it needs a kernel.")
+        if self.kernel is None and self.identity != BUILT_IN[self.name]:
+            raise UserError(f"{place}: its identity is {BUILT_IN[self.name]:g}, but {self.identity:g} was given.")
+        if self.kernel is not None and not callable(self.function()):
+            raise UserError(f"{place}: its kernel should be a function of images and values.")
+
+    def function(self) -> Kernel | None:
+        """The kernel, imported where it was given by name; None for a built-in gene."""
         if isinstance(self.kernel, str):
-            object.__setattr__(self, "kernel", imported(self.kernel, f"{place}: kernel"))
+            return imported(self.kernel, f"gene {self.name!r}: kernel")
+        return self.kernel
 
     @property
     def levels(self) -> int:
@@ -133,9 +150,11 @@ class Space:
 
     def decode(self, codes: Tensor) -> Tensor:
         """Values from positions on the lattice: 0 is a gene's low end, the last position its high end, both exact."""
-        low, high, _, last = _table(self, codes.device)
+        low, high, identity, last = _table(self, codes.device)
         t = codes.double() / last
-        return (low * (1 - t) + high * t).float()
+        values = low * (1 - t) + high * t
+        # off the middle of a range the identity is hit by rounding only: it must be exact to be told from a change
+        return torch.where((values - identity).abs() <= 1e-9 * (high - low), identity, values).float()
 
     def grid(self, levels: int | Sequence[int] = 3) -> Tensor:
         """Every combination of `levels` evenly spread values per gene, float32 `[rows, G]`; the first gene is slowest.
@@ -146,7 +165,7 @@ class Space:
         counts = [levels] * len(self) if isinstance(levels, int) else list(levels)
         if len(counts) != len(self) or min(counts) < 1:
             raise UserError(f"levels: one number of at least 1, or {len(self)} of them, is needed, not {levels}.")
-        axes = [spread(gene.low, gene.high, count) for gene, count in zip(self.genes, counts, strict=True)]
+        axes = [_axis(gene, count) for gene, count in zip(self.genes, counts, strict=True)]
         return torch.tensor(list(product(*axes)), dtype=torch.float32)
 
     def contains(self, genes: Tensor) -> Tensor:
@@ -185,6 +204,19 @@ def _table(space: Space, device: torch.device) -> tuple[Tensor, Tensor, Tensor, 
     rows += [[gene.identity for gene in space.genes], [float(count - 1) for count in counts]]
     low, high, identity, last = torch.tensor(rows, dtype=torch.float64, device=device)
     return low, high, identity, last
+
+
+def _axis(gene: Gene, count: int) -> list[float]:
+    near = 1e-9 * (gene.high - gene.low)
+    values = spread(gene.low, gene.high, count)
+    return [gene.identity if abs(value - gene.identity) <= near else value for value in values]
+
+
+def _name_of(kernel: Kernel | str | None) -> str | None:
+    """A kernel as `package.module:name`, the way files name it."""
+    if kernel is None or isinstance(kernel, str):
+        return kernel
+    return f"{kernel.__module__}:{kernel.__qualname__}"
 
 
 def spread(low: float, high: float, count: int) -> list[float]:

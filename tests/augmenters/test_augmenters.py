@@ -284,6 +284,13 @@ def test_sensei_needs_to_know_its_samples(tiny_net: nn.Module, fashion: DataSet)
         Sensei(T3, samples=5)(tiny_net, *batch(fashion), 1)
 
 
+@every
+def test_normalised_pixels_are_noticed(name: str, tiny_net: nn.Module, fashion: DataSet) -> None:
+    images, labels, index = batch(fashion)
+    with pytest.raises(UserError, match="normalisation belongs into the model"):
+        begun(name, tiny_net, fashion)(tiny_net, 2 * images - 1, labels, index, 3)
+
+
 def test_wrong_settings_are_named(tiny_net: nn.Module, fashion: DataSet) -> None:
     with pytest.raises(UserError, match=r"augmenter\.k: should be greater than or equal to 1, but 0"):
         WorstOf(0, T3)

@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
+from ukemi.cli import evaluate
 from ukemi.cli.main import run
 from ukemi.training import Run
 from ukemi.training.checkpoints import newest
@@ -223,6 +224,123 @@ def test_a_wrong_flag_ends_with_2(flags: list[str], capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit) as end:
         run(flags)
     assert end.value.code == 2 and "Traceback" not in capsys.readouterr().err
+
+
+def flat(images: Path) -> Path:
+    """The same pictures without a test part."""
+    for part in ("train", "test"):
+        for path in (images / part).rglob("*.png"):
+            target = images.parent / "flat" / path.parent.name / f"{part}-{path.name}"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.rename(target)
+    return images.parent / "flat"
+
+
+def test_a_runs_own_seed_decides_what_its_test_part_is(
+    images: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = flat(images)
+    assert run(small(folder, "--seed", "5", "--out", "here")) == 0
+    seeds: list[int] = []
+    load = evaluate.data_room.load
+    monkeypatch.setattr(evaluate.data_room, "load", lambda *a, **k: (seeds.append(k["seed"]), load(*a, **k))[1])
+    assert run(["evaluate", "here"]) == 0 and seeds == [5]
+
+
+def test_labels_follow_the_classes_names(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(small(images, "--epochs", "8", "--out", "here")) == 0
+    assert run(["evaluate", "here", "--out", "whole"]) == 0
+    # light alone would be class 0; among the run's classes it is 1
+    for part in ("train", "test"):
+        (images / part / "dark").rename(images.parent / f"dark-{part}")
+        (images / part / "light").rename(images / part / "light2")
+    capsys.readouterr()
+    (images / "train" / "dark").mkdir()
+    (images / "test" / "dark").mkdir()
+    for part in ("train", "test"):
+        for path in list((images / part / "light2").iterdir())[:3]:
+            path.rename(images / part / "dark" / path.name)
+    assert run(["evaluate", "here", "--data", str(images), "--out", "other"]) == 2
+    assert "class 'light2' is none of those that the model knows: dark, light" in capsys.readouterr().err
+
+
+def test_a_gene_with_a_kernel_from_a_file(images: Path, tmp_path: Path) -> None:
+    (tmp_path / "mist.py").write_text("def fog(images, values):\n    return images + values[:, None, None, None]\n")
+    Path("fog.toml").write_text(
+        f'data = "{images}"\nepochs = 1\nbatch-size = 16\naugmenter = "random"\n[[genes]]\n'
+        'name = "fog"\nlow = 0\nhigh = 0.5\nidentity = 0\nstep = 0.1\nkernel = "mist:fog"\n'
+    )
+    assert run(["train", "--config", "fog.toml", "--out", "here", "--device", "cpu"]) == 0
+    assert Run.config_of(Path("here")).genes[0].kernel == "mist:fog"
+    assert run(["train", "--resume", "here"]) == 0
+    assert run(["evaluate", "here"]) == 0
+    assert json.loads(Path("here/evaluation/evaluation.json").read_text())["variants"] == 3
+    assert run(["train", "--config", "fog.toml", "--space", "t2", "--out", "there", "--device", "cpu"]) == 0
+    assert Run.config_of(Path("there")).chosen_space().name == "t2"
+
+
+def test_a_run_does_not_need_the_weights_that_it_began_with(images: Path) -> None:
+    assert run(small(images, "--out", "first")) == 0
+    assert run(small(images, "--weights", "first/model.safetensors", "--out", "second")) == 0
+    Path("first/model.safetensors").unlink()
+    assert run(["evaluate", "second"]) == 0 and run(["train", "--resume", "second"]) == 0
+
+
+def test_another_persons_code_fails_with_2_and_says_where(
+    images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "wild.py").write_text(
+        "from torch import nn\n"
+        "class Boom(nn.Module):\n    def forward(self, x):\n        raise KeyError('boom')\n"
+        "def fails():\n    raise ZeroDivisionError('no')\n"
+        "def frozen():\n    return nn.Sequential(nn.Flatten(), nn.Linear(256, 2)).requires_grad_(False)\n"
+    )
+    (tmp_path / "broken.py").write_text("def net(:\n")
+    expected = {
+        "wild:Boom": "KeyError: 'boom', wild.py line 4",
+        "wild:fails": "ZeroDivisionError: no, wild.py line 6",
+        "wild:frozen": "no parameter that can be trained",
+        "broken:net": "SyntaxError",
+        ":net": "package.module:name",
+        ".x:net": "package.module:name",
+    }
+    for name, said in expected.items():
+        assert run(small(images, "--model", name, "--out", "here")) == 2, name
+        err = capsys.readouterr().err
+        assert said in err and err.count("\n") == 1 and not Path("here").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--weights", "x.pt"], "weights: a run brings its own model"),
+        (["--junit", "x.xml"], "--fail-under is needed beside it"),
+        (["--junit", ".", "--fail-under", "robust=0"], "is a folder"),
+        (["--out", "file"], "is a file"),
+        (["--grid", "nope"], "grid: 'nope' is none of"),
+    ],
+)
+def test_what_can_be_known_before_is_said_before(
+    flags: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("file").write_text("")
+    assert run(["evaluate", "anything", *flags]) == 2 and said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", ["--learning-rate", "--checkpoint-minutes", "--weight-decay"])
+def test_infinite_numbers_are_refused(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["train", flag, "inf"]) == 2 and "finite number" in capsys.readouterr().err
+
+
+def test_one_image_can_be_measured_but_not_trained_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pixels, labels = np.zeros((9, 8, 8), np.uint8), np.arange(9) % 2
+    np.savez("one.npz", x_train=pixels[:8], y_train=labels[:8], x_test=pixels[:1], y_test=labels[:1])
+    flags = ["--data", "one.npz", "--epochs", "1", "--batch-size", "2", "--validation", "1/8", "--device", "cpu"]
+    assert run(["train", *flags, "--out", "here"]) == 0 and run(["evaluate", "here"]) == 0
+    np.savez("two.npz", x_train=pixels[:2], y_train=labels[:2], x_test=pixels[:2], y_test=labels[:2])
+    capsys.readouterr()
+    assert run(["train", "--data", "two.npz", "--validation", "0.5", "--out", "there"]) == 2
+    assert "at least two are needed" in capsys.readouterr().err and not Path("there").exists()
 
 
 def test_labels_that_do_not_fit_the_head(images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

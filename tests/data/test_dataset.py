@@ -43,7 +43,7 @@ def test_batches_come_in_their_order(lazy: bool, count: int) -> None:
 def test_data_on_the_device_stays_whole() -> None:
     moved = made().to("cpu")
     assert torch.equal(moved.index, torch.arange(10))
-    lazy = labelled(Counted(), torch.zeros(10), "ab")
+    lazy = labelled(Counted(), torch.zeros(10, dtype=torch.long), "ab")
     assert lazy.to("cpu") is lazy
 
 

@@ -146,6 +146,20 @@ def test_bad_input_is_named(images: Tensor, labels: list[int], grid: object, sai
         robust_accuracy(Brightest(), images, torch.tensor(labels), LIGHT, grid)  # type: ignore[arg-type]
 
 
+def test_logits_that_are_not_finite_are_wrong() -> None:
+    class Lost(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.full((len(x), 2), torch.nan)
+
+    images, labels = torch.zeros(4, 1, 8, 8), torch.tensor([0, 1, 0, 1])
+    assert robust_accuracy(Lost(), images, labels, LIGHT).accuracy == 0
+    assert accuracy(Lost(), labelled(images, labels), torch.device("cpu"))[0] == 0
+    with pytest.raises(UserError, match="chunk: at least 1"):
+        robust_accuracy(Brightest(), images, labels, LIGHT, chunk=-1)
+    with pytest.raises(UserError, match="labels should be whole numbers"):
+        robust_accuracy(Brightest(), images, labels + 0.5, LIGHT)
+
+
 def test_images_of_one_class_can_be_measured() -> None:
     found = robust_accuracy(Brightest(), torch.zeros(4, 1, 8, 8), torch.zeros(4, dtype=torch.long), LIGHT)
     assert found.robust_accuracy == 1

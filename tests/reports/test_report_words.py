@@ -50,7 +50,7 @@ def test_a_chromosome_in_words() -> None:
 
 def test_float32_genes_at_the_identity_are_unchanged() -> None:
     assert in_words(T6.identity().tolist(), T6) == "unchanged"
-    odd = Space((Gene("contrast", 0.5, 1.1, 0.7, 0.1),))
+    odd = Space((Gene("own", 0.5, 1.1, 0.7, 0.1, kernel=lambda images, values: images),))
     assert in_words(odd.identity().tolist(), odd) == "unchanged"
 
 

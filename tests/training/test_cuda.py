@@ -56,7 +56,7 @@ def test_a_model_that_waits_for_the_device_still_trains(tmp_path: Path, monkeypa
             kept = torch.nn.functional.dropout(x.flatten(1), 0.1, self.training)
             return self.head(kept) * (1 if x.sum().item() > 0 else 2)
 
-    monkeypatch.setattr("ukemi.training.loop.make_model", lambda config, data: Waits())
+    monkeypatch.setattr("ukemi.training.loop.make_model", lambda *_: Waits())
     _, log = trained(tmp_path / "run", "random")
     assert len(log) == 2 and log[1]["loss"] < log[0]["loss"]
 

@@ -67,7 +67,7 @@ def test_training_stops_and_keeps_the_last_good_checkpoint(
             same = (x == self.bad).flatten(1).all(1) & (self.steps > 40)
             return torch.where(same[:, None], torch.nan, self.head(x.flatten(1)))
 
-    monkeypatch.setattr(loop, "make_model", lambda config, data: Poisoned())
+    monkeypatch.setattr(loop, "make_model", lambda *_: Poisoned())
     monkeypatch.setattr("ukemi.training.setup.data_room.load", lambda *_, **__: load("fashion-mini"))
     config = TrainConfig(out=tmp_path / "run", batch_size=256, epochs=3, validation=0, device="cpu")
     with pytest.raises(TrainingStopped, match="not finite for sample 7;"):

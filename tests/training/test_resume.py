@@ -126,9 +126,11 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_it_used(
     last.write_bytes(last.read_bytes()[:-100])
     found, refused = run.last_checkpoint()
     assert found is not None and found.values == read_checkpoint(before).values
-    assert len(refused) == 1 and str(last) in refused[0] and "truncated" in refused[0]
+    assert [path for path, _ in refused] == [last] and str(last) in refused[0][1] and "truncated" in refused[0][1]
     assert run_child(processes, values, "never", 0) == 0
     assert [line["epoch"] for line in run.read_log()] == list(range(EPOCHS))
+    assert [path.suffix for path in sorted(run.checkpoints.iterdir())].count(".damaged") == 1
+    assert len([read_checkpoint(path) for path in newest(run.checkpoints)]) == 2
 
 
 def test_the_log_is_cut_back_to_the_checkpoint(

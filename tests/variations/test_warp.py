@@ -175,7 +175,29 @@ def test_a_gene_of_ones_own() -> None:
     found = vary(images, genes, space)
     assert torch.equal(found[0], images[0]) and torch.allclose(found[1], images[1] / 2) and found[2].max() == 0
     by_name = Gene("shade", 0, 1, 0, 0.5, kernel=f"{__name__}:darker")
-    assert callable(by_name.kernel)
+    assert by_name.kernel == f"{__name__}:darker" and by_name.function() is not None
+
+
+def test_a_kernel_that_works_in_place_or_changes_the_shape() -> None:
+    def in_place(images: Tensor, values: Tensor) -> Tensor:
+        images += values[:, None, None, None]
+        return images
+
+    space = Space((Gene("add", 0, 1, 0, 0.5, kernel=in_place),))
+    images = textured(8, 8, channels=3, count=2)
+    before = images.clone()
+    found = vary(images, torch.tensor([[0.0], [0.5]]), space)
+    assert torch.equal(images, before) and torch.equal(found[0], before[0]) and not torch.equal(found[1], before[1])
+    grey = Space((Gene("grey", 0, 1, 0, 0.5, kernel=lambda images, values: images.mean(1, keepdim=True)),))
+    with pytest.raises(UserError, match=r"gene 'grey': its kernel gave \[2, 1, 8, 8\] for \[2, 3, 8, 8\]"):
+        vary(images, torch.ones(2, 1), grey)
+
+
+@pytest.mark.parametrize("space", [T3, T6])
+def test_the_images_type_is_kept(space: Space) -> None:
+    for dtype in (torch.float64, torch.bfloat16):
+        images = textured(8, 8).to(dtype)
+        assert vary(images, space.sample(torch.arange(1), seed=0)[:, 0], space).dtype == dtype
 
 
 def test_wrong_shapes_are_named() -> None:

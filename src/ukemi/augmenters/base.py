@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ukemi import randomness
-from ukemi.data import Data
+from ukemi.data import Data, check_pixels
 from ukemi.errors import UserError
 from ukemi.randomness import Stream
 from ukemi.schema import Schema
@@ -37,10 +37,19 @@ class Augmenter(ABC):
 
     def __init__(self, *, seed: int = 0, flips: bool = False) -> None:
         self.seed, self.flips = seed, flips
+        self._admitted = False
+
+    def __call__(self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int) -> Tensor:
+        """The images to train on, `[N, C, H, W]` in [0, 1]. The first batch's pixels are checked, as the most common
+        mistake is to give normalised ones; later ones are not, so that the device never waits."""
+        if not self._admitted:
+            check_pixels(images)
+            self._admitted = True
+        return self.augment(model, images, labels, index, epoch)
 
     @abstractmethod
-    def __call__(self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int) -> Tensor:
-        """The images to train on, `[N, C, H, W]` in [0, 1]."""
+    def augment(self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int) -> Tensor:
+        """What an augmenter writes: the images to train on."""
 
     def begin_epoch(self, model: nn.Module, data: Data, epoch: int) -> None:
         """Called once before the epoch's first batch."""

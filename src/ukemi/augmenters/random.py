@@ -27,6 +27,6 @@ class Random(Augmenter):
         self.space = space
 
     @torch.no_grad()
-    def __call__(self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int) -> Tensor:
+    def augment(self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int) -> Tensor:
         self.genes = self.space.sample(index, seed=self.seed, epoch=epoch)[:, 0]
         return self.flipped(vary(images, self.genes, self.space), index, epoch)

@@ -89,7 +89,7 @@ class Sensei(Augmenter):
             self.samples = data.identities
 
     @torch.no_grad()
-    def __call__(self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int) -> Tensor:
+    def augment(self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int) -> Tensor:
         codes, alive = self._store(index)
         if epoch < self.warmup:
             self.genes = None

@@ -20,5 +20,5 @@ class Standard(Augmenter):
         def build(self, space: Space, seed: int, flips: bool) -> "Standard":
             return Standard(seed=seed, flips=flips)
 
-    def __call__(self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int) -> Tensor:
+    def augment(self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int) -> Tensor:
         return self.flipped(images, index, epoch)

@@ -58,7 +58,7 @@ class WorstOf(Augmenter):
         self._picked: Tensor | None = None
 
     @torch.no_grad()
-    def __call__(self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int) -> Tensor:
+    def augment(self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int) -> Tensor:
         if self.when == "batch":
             self.genes, worst = self._worst(model, images, labels, index, epoch)
             return worst

@@ -60,11 +60,12 @@ def _walk(name: str, config: DemoConfig, out: Path) -> reports.Evaluation:
     )
     finished = train(told)
     sets = load_sets(told)
-    model = trained_model(finished, told, sets.train).to(told.chosen_device())
-    found = measured(model, sets.test.to(told.chosen_device()), told.chosen_space(), 3, about=f"{name}: variants")
+    model, test = trained_model(finished, told, sets.test)
+    model, test = model.to(told.chosen_device()), test.to(told.chosen_device())
+    found = measured(model, test, told.chosen_space(), 3, about=f"{name}: variants")
     return reports.examine(
         model,
-        sets.test,
+        test,
         found,
         title=name,
         model_name=told.model,

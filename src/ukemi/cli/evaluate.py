@@ -18,7 +18,7 @@ from ukemi.data import Data, as_float
 from ukemi.errors import UserError
 from ukemi.measures import Robustness, robustness_of
 from ukemi.schema import Fixed, Number, Schema
-from ukemi.spaces import Gene, space_of
+from ukemi.spaces import GRIDS, Gene, Space, space_of
 from ukemi.training.config import device_of
 from ukemi.training.run import Run
 from ukemi.training.setup import fixed_subset, trained_model
@@ -53,8 +53,8 @@ class EvaluateConfig(Schema):
     """Which part of the data is measured."""
     images: int | None = Field(None, ge=1)
     """Measure this many images only, a fixed choice by the seed."""
-    space: str = "t3"
-    """What is varied: t2, t3, t6, or package.module:SPACE."""
+    space: str | None = None
+    """What is varied: t2, t3, t6, or package.module:SPACE; default: the run's, or t3."""
     genes: Fixed[tuple[Gene, ...]] = ()
     """A space of your own, as [[genes]] tables (TOML only)."""
     levels: int = Field(3, ge=2)
@@ -74,22 +74,19 @@ class EvaluateConfig(Schema):
     landscapes: int = Field(4, ge=0)
     """How many loss landscapes the page shows."""
     seed: int = Field(0, ge=0, lt=2**32)
-    """Draws the images that are shown, and splits data that have no test part."""
+    """Draws the images that are shown; without a run, also splits data that have no test part."""
     device: str = "auto"
     """cpu, cuda, …; auto takes a GPU where there is one."""
 
 
 def run(arguments: list[str]) -> int:
     config = parse(EvaluateConfig, arguments, "evaluate")
-    limits = reports.parse_fail_under(config.fail_under)
-    if "mean" in limits and not config.mean_accuracy:
-        raise UserError("fail-under: mean needs --mean-accuracy beside it.")
+    limits = _checked(config)
     device = device_of(config.device)
-    model, data, settings, log = _model_and_data(config, device)
+    model, data, space, settings, log = _model_and_data(config, device)
     if config.images is not None:
         data = fixed_subset(data, min(config.images, len(data)), config.seed)
     began = monotonic()
-    space = space_of(config.space, config.genes)
     found = measured(model, data, space, config.grid or config.levels, mean=config.mean_accuracy)
     title = str(config.run or config.model)
     evaluation = reports.examine(
@@ -106,7 +103,7 @@ def run(arguments: list[str]) -> int:
         seed=config.seed,
         seconds=monotonic() - began,
     )
-    out = config.out or (Path("evaluation") if config.run is None else config.run / "evaluation")
+    out = _out(config)
     reports.write_json(out / "evaluation.json", evaluation)
     reports.write_page(out / "page.html", [evaluation], f"Where {title} breaks")
     checks = reports.checks_of(evaluation, limits)
@@ -121,8 +118,33 @@ def run(arguments: list[str]) -> int:
     return 1 if missed else 0
 
 
+def _out(config: EvaluateConfig) -> Path:
+    return config.out or (Path("evaluation") if config.run is None else config.run / "evaluation")
+
+
+def _checked(config: EvaluateConfig) -> dict[str, float]:
+    """The limits; and what can be known to be wrong before anything is measured."""
+    limits = reports.parse_fail_under(config.fail_under)
+    if "mean" in limits and not config.mean_accuracy:
+        raise UserError("fail-under: mean needs --mean-accuracy beside it.")
+    if config.junit is not None and not limits:
+        raise UserError("junit: a JUnit file holds the limits, so --fail-under is needed beside it.")
+    if config.junit is not None and config.junit.is_dir():
+        raise UserError(f"junit: {config.junit} is a folder; the name of a file is needed.")
+    if _out(config).is_file():
+        raise UserError(f"out: {_out(config)} is a file; a folder is needed.")
+    if config.grid is not None and config.grid not in GRIDS:
+        raise UserError(f"grid: {config.grid!r} is none of {', '.join(GRIDS)}.")
+    beside = [name for name in ("weights", "mean", "std", "model_arguments") if getattr(config, name)]
+    if config.run is not None and beside:
+        raise UserError(
+            f"{beside[0].replace('_', '-')}: a run brings its own model, so it can't stand beside {config.run}."
+        )
+    return limits
+
+
 def measured(
-    model: nn.Module, data: Data, space: Any, grid: int | str, *, mean: bool = False, about: str = "variants"
+    model: nn.Module, data: Data, space: Space, grid: int | str, *, mean: bool = False, about: str = "variants"
 ) -> Robustness:
     """Robust accuracy with a progress bar."""
     columns = (TextColumn(about), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
@@ -135,28 +157,34 @@ def measured(
 
 def _model_and_data(
     config: EvaluateConfig, device: torch.device
-) -> tuple[nn.Module, Data, dict[str, Any], list[dict[str, Any]]]:
+) -> tuple[nn.Module, Data, Space, dict[str, Any], list[dict[str, Any]]]:
     if (config.run is None) == (config.model is None):
         raise UserError("evaluate needs a run folder, or --model with --data (one of the two).")
     shown = config.model_dump(mode="json", exclude_defaults=True)
     if config.run is not None:
         trained = Run.config_of(config.run)
-        data = _data(config, config.data or trained.data, trained.data_folder, trained.size)
-        model = trained_model(Run(config.run), trained, data)
+        data = _data(config, config.data or trained.data, trained.data_folder, trained.size, trained.seed)
+        model, data = trained_model(Run(config.run), trained, data)
         shown = {"model": trained.model, "data": trained.data, "augmenter": trained.augmenter.name, **shown}
         log = Run(config.run).read_log()
     else:
         assert config.model is not None
         if config.data is None:
             raise UserError("data: evaluate --model needs --data: a data set by name, an image folder or an .npz file.")
-        data = _data(config, config.data, None, None)
+        trained = None
+        data = _data(config, config.data, None, None, config.seed)
         model, log = _named_model(config, config.model, data), []
     models.check_head(model, as_float(data.images[torch.arange(min(2, len(data)))]), len(data.classes))
-    return model.to(device), data.to(device), shown, log
+    if config.space is not None or config.genes or trained is None:
+        space = space_of(config.space or "t3", config.genes)
+    else:
+        space = trained.chosen_space()
+    return model.to(device), data.to(device), space, {**shown, "space": space.name}, log
 
 
-def _data(config: EvaluateConfig, name: str, folder: Path | None, size: int | None) -> Data:
-    found = data_room.load(name, folder=config.data_folder or folder, size=config.size or size, seed=config.seed)
+def _data(config: EvaluateConfig, name: str, folder: Path | None, size: int | None, seed: int) -> Data:
+    """A run's own seed decides what its test part is: another one would put training images into it."""
+    found = data_room.load(name, folder=config.data_folder or folder, size=config.size or size, seed=seed)
     return found.test if config.split == "test" else found.train
 
 

@@ -19,12 +19,12 @@ COMMANDS = {
     "models": "list networks with their parameter counts",
     "augmenters": "list augmenters with their settings",
 }
-EXIT_FAILED, EXIT_BAD_INPUT, EXIT_STOPPED, EXIT_INTERRUPTED = 1, 2, 3, 130
+EXIT_BAD_INPUT, EXIT_STOPPED, EXIT_CRASHED, EXIT_INTERRUPTED = 2, 3, 70, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The entry point. Exit codes: 0; 1, a --fail-under limit was missed; 2, bad input; 3, training stopped at a loss
-    that is not finite; 130, Ctrl-C."""
+    that is not finite; 70, a crash; 130, Ctrl-C."""
     sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
 
 
@@ -52,6 +52,10 @@ def run(arguments: list[str]) -> int:
         return 0
     except OSError as error:
         return _fail(f"{error.filename or 'a file'}: {error.strerror or error}.", EXIT_BAD_INPUT)
+    except Exception:
+        # a fault of ukemi's or of a user's own code: all there is to know, and a code that no gate takes for a limit
+        Console(stderr=True).print_exception()
+        return EXIT_CRASHED
 
 
 def _command(name: str) -> Callable[[list[str]], int]:

@@ -25,7 +25,8 @@ def parse_train(arguments: Sequence[str]) -> TrainConfig:
     """As `parse`, but `--augmenter NAME` picks the augmenter's schema before the flags are read."""
     tables, rest = _config(arguments)
     name, rest = pop(rest, "--augmenter")
-    table = dict(tables.get("augmenter", {}))
+    given = tables.get("augmenter", {})
+    table = {"name": given} if isinstance(given, str) else dict(given)
     if name is not None and name != table.get("name"):
         table = {"name": name}
     chosen = table.get("name", "standard")
@@ -48,6 +49,10 @@ def parse_train(arguments: Sequence[str]) -> TrainConfig:
 def fill(
     schema: type[AnySchema], tables: dict[str, Any], arguments: Sequence[str], command: str, about: str
 ) -> AnySchema:
+    if "genes" in tables and "space" in tables:
+        raise UserError("space: give a space by name or [[genes]], not both.")
+    if any(argument.partition("=")[0] == "--space" for argument in arguments):
+        tables = {name: value for name, value in tables.items() if name != "genes"}
     default = schema(**tables)
     return tyro.cli(
         schema,

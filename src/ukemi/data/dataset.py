@@ -181,10 +181,12 @@ def labelled(
     """
     if isinstance(images, Tensor):
         images = check_pixels(images[:, None] if images.ndim == 3 else images, name)
-    labels = labels.long().flatten()
     count = images.shape[0]
     if count == 0:
         raise UserError(f"{name}: there is no image in it.")
+    if labels.is_floating_point():
+        raise UserError(f"{name}: labels should be whole numbers, but {labels.dtype} was given.")
+    labels = labels.long().flatten()
     if len(labels) != count:
         raise UserError(f"{name}: {count} images but {len(labels)} labels.")
     if int(labels.min()) < 0:

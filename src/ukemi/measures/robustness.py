@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ukemi.data import Data, labelled
 from ukemi.errors import UserError
-from ukemi.models.inference import default_chunk, logits, padded, scoring
+from ukemi.models.inference import default_chunk, logits, padded, right, scoring
 from ukemi.spaces import Space, named_grid
 from ukemi.variations import vary
 
@@ -90,6 +90,8 @@ def robustness_of(
         rows = space.grid(grid) if isinstance(grid, int) else space.check(grid, "grid")
     parameter = next(model.parameters(), None)
     device = torch.device("cpu") if parameter is None else parameter.device
+    if chunk is not None and chunk < 1:
+        raise UserError(f"chunk: at least 1 image goes through the model at once, but {chunk} was given.")
     chunk = chunk or default_chunk((data.channels, *data.size), device)
     parts: list[Robustness] = []
     for positions in torch.arange(len(data)).split(BLOCK):
@@ -124,10 +126,10 @@ def _block(
         raise UserError(
             f"labels: label {int(labels.max())} doesn't fit the model's head, whose output is {list(clean.shape[1:])}."
         )
-    correct = clean.argmax(1) == labels
+    correct = right(clean, labels)
     order, at_identity = far_first(rows, space)
     robust, broken_by = correct.clone(), torch.full_like(labels, -1)
-    right = at_identity * int(correct.sum())
+    hits = at_identity * int(correct.sum())
     forwards = len(images)
     alive = torch.arange(len(images), device=images.device) if mean else correct.nonzero().flatten()
     start, failing = 0, 0.5
@@ -136,7 +138,7 @@ def _block(
         turn = order[start : start + many]
         wrong_VA = _wrong(model, images, labels, rows, space, turn, alive, chunk)
         forwards += wrong_VA.numel()
-        right += wrong_VA.numel() - int(wrong_VA.sum())
+        hits += wrong_VA.numel() - int(wrong_VA.sum())
         first = wrong_VA.byte().argmax(0)  # the first row of this turn that broke it
         broke = wrong_VA.any(0)
         newly = broke & robust[alive]
@@ -148,7 +150,7 @@ def _block(
         start += many
         if report:
             report(len(images) - len(alive) + len(alive) * start // len(order))
-    share = right / (len(images) * len(rows)) if mean else None
+    share = hits / (len(images) * len(rows)) if mean else None
     return Robustness(space, rows, correct.cpu(), robust.cpu(), broken_by.cpu(), forwards, share)
 
 
@@ -190,7 +192,6 @@ def _wrong(
         for start in range(0, len(which), chunk):
             at = which[start : start + chunk]
             variants = vary(images[at], genes[start : start + chunk], space)
-            guess = model(padded(variants, chunk))[: len(at)].float().argmax(1)
-            parts.append(guess != labels[at])
+            parts.append(~right(model(padded(variants, chunk))[: len(at)].float(), labels[at]))
         wrong = torch.cat(parts).view(len(turn), len(alive))
     return wrong.clone()

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ukemi import randomness
 from ukemi.data import Batch, Data
 from ukemi.errors import UserError
-from ukemi.models.inference import default_chunk, logits, padded, scoring
+from ukemi.models.inference import default_chunk, logits, padded, right, scoring
 from ukemi.randomness import Stream
 from ukemi.spaces import Gene, Space, spread
 from ukemi.variations import vary
@@ -132,8 +132,8 @@ def _recognised(model: nn.Module, data: Data, count: int, seed: int) -> Batch:
     found: list[Tensor] = []
     for positions in order.split(max(count, chunk)):
         batch = data.batch(positions, device)
-        right = logits(model, batch.images, chunk).argmax(1) == batch.labels
-        found.append(positions[right.cpu()])
+        correct = right(logits(model, batch.images, chunk), batch.labels)
+        found.append(positions[correct.cpu()])
         if sum(map(len, found)) >= count:
             break
     return data.batch(torch.cat(found)[:count], device)

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from ukemi.errors import UserError
 from ukemi.models.inference import scoring
 from ukemi.models.normalize import Normalize
+from ukemi.schema import reason
 
 
 def check_head(model: nn.Module, images: Tensor, classes: int) -> int:
@@ -38,10 +39,9 @@ def _forward(model: nn.Module, images_NCHW: Tensor) -> object:
     with scoring(model, images_NCHW.device), torch.inference_mode(False), torch.no_grad():
         try:
             return model(images_NCHW.clone())
-        except RuntimeError as error:
+        except Exception as error:  # a user's network fails in any way it likes
             shape = "×".join(map(str, images_NCHW.shape[1:]))
-            reason = str(error).strip().partition("\n")[0].rstrip(".")
-            raise UserError(f"model: it can't take images of {shape} ({reason}).") from error
+            raise UserError(f"model: it can't take images of {shape} ({reason(error)}).") from error
 
 
 def _what(outputs: object) -> str:

@@ -54,6 +54,11 @@ def logits(model: nn.Module, images: Tensor, chunk: int) -> Tensor:
     return result.clone()  # outside inference mode: an ordinary tensor
 
 
+def right(logits_NK: Tensor, labels_N: Tensor) -> Tensor:
+    """Which rows are classified right, bool `[N]`; a row with a logit that is not finite is wrong."""
+    return (logits_NK.argmax(1) == labels_N) & logits_NK.isfinite().all(1)
+
+
 def default_chunk(image_shape: tuple[int, ...], device: torch.device) -> int:
     """Rows per chunk that keep a processor's caches or a GPU busy."""
     return min(rows_per_pass(image_shape, device), 4096 if device.type == "cuda" else 256)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ukemi.errors import UserError
 from ukemi.models.normalize import Normalize, behind_normalize
-from ukemi.schema import current_directory, imported
+from ukemi.schema import current_directory, imported, reason
 
 
 def load_own(
@@ -43,7 +43,10 @@ def _made(name: str, arguments: dict[str, Any]) -> nn.Module:
         if not callable(factory):
             raise UserError(f"model: {name!r} should be a function or class that makes a network.")
         _check_arguments(name, factory, arguments)
-        network = factory(**arguments)
+        try:
+            network = factory(**arguments)
+        except Exception as error:  # a user's factory fails in any way it likes
+            raise UserError(f"model: {name!r} made no network ({reason(error)}).") from error
     if not isinstance(network, nn.Module):
         raise UserError(f"model: {name!r} should make a torch.nn.Module, but it made a {type(network).__name__}.")
     return network

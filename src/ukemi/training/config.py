@@ -98,6 +98,8 @@ class TrainConfig(Schema):
             raise UserError("robust-every needs validation images, so validation should be above 0.")
         if self.drops and self.schedule != "step":
             raise UserError(f"drops belong to the step schedule, but the schedule is {self.schedule}.")
+        if not all(0 < drop < self.epochs for drop in self.drops):
+            raise UserError(f"drops should lie between 0 and the {self.epochs} epochs, but {self.drops} was given.")
         self.chosen_space()
         return self
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -28,7 +29,7 @@ from ukemi.training.capture import Replayed, Stepped, own_stream
 from ukemi.training.checkpoints import checkpoint_path, forget_old, write_checkpoint
 from ukemi.training.config import TrainConfig
 from ukemi.training.display import Display
-from ukemi.training.guard import Guard
+from ukemi.training.guard import Guard, TrainingStopped
 from ukemi.training.run import Run
 from ukemi.training.setup import Sets, batches_of_epoch, fixed_subset, load_model, load_sets, make_model
 
@@ -51,6 +52,8 @@ class State:
     """the learning rate, where the optimiser reads it on the device"""
     sums: dict[str, Tensor]
     """loss, right answers and images of the epoch so far, float64 on the device"""
+    classes: tuple[str, ...]
+    """the names of the labels; they belong to the weights"""
     epoch: int = 0
     step: int = 0
     """the next step of this epoch"""
@@ -67,14 +70,15 @@ def train(config: TrainConfig, *, resume: bool = False, quiet: bool = False) -> 
     """Trains as `config` says, into its run folder; `resume` goes on from the folder's last checkpoint."""
     device = config.chosen_device()
     sets = load_sets(config)
-    state = _new_state(config, sets.train, device)
+    state = _new_state(config, sets.train, device, None if resume else config.weights)
     sets = sets.to(device)
+    board = _board(config)
     run = Run(config.folder()) if resume else Run.start(config)
     with Display(run.folder, config.epochs, quiet) as display, _interruptible() as interrupted, own_stream(device):
         if resume:
             _resume(run, state, display)
         network = _compiled(config, state.model)
-        log = _writers(config, run)
+        log = _writers(board, run)
         captured = config.cuda_graphs and device.type == "cuda"
         step = Replayed(partial(_step, config, state, network), config.batch_size, captured, display.note)
         while state.epoch < config.epochs:
@@ -86,7 +90,7 @@ def train(config: TrainConfig, *, resume: bool = False, quiet: bool = False) -> 
             state.epoch, state.step = state.epoch + 1, 0
             _clear(state.sums)
             _save(run, state)
-    write_checkpoint(run.weights_path, state.model.state_dict(), {"classes": sets.train.classes})
+    write_checkpoint(run.weights_path, state.model.state_dict(), {"classes": state.classes})
     return run
 
 
@@ -169,15 +173,15 @@ def _end_of_epoch(config: TrainConfig, state: State, sets: Sets) -> dict[str, An
     return line
 
 
-def _new_state(config: TrainConfig, data: Data, device: torch.device) -> State:
-    model = make_model(config, data).to(device)
+def _new_state(config: TrainConfig, data: Data, device: torch.device, weights: Path | None) -> State:
+    model = make_model(config, data, data.classes, weights).to(device)
     if config.channels_last:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     rate = torch.zeros((), device=device)
     optimiser = config.make_optimiser(model, rate)
     augmenter = config.augmenter.build(config.chosen_space(), config.seed, config.flips)
     sums = {name: torch.zeros((), dtype=torch.float64, device=device) for name in SUMS}
-    return State(model, optimiser, augmenter, Guard(optimiser, device), rate, sums)
+    return State(model, optimiser, augmenter, Guard(optimiser, device), rate, sums, data.classes)
 
 
 def _learning_rate(config: TrainConfig, epochs: float) -> float:
@@ -198,12 +202,14 @@ def _clear(sums: dict[str, Tensor]) -> None:
 
 def _save(run: Run, state: State) -> None:
     tensors = {f"model.{name}": tensor for name, tensor in state.model.state_dict().items()}
-    for number, values in state.optimiser.state_dict()["state"].items():
-        tensors |= {f"optimiser.{number}.{name}": value for name, value in values.items() if value is not None}
+    for number, kept in state.optimiser.state_dict()["state"].items():
+        tensors |= {f"optimiser.{number}.{name}": value for name, value in kept.items() if value is not None}
     tensors |= {f"augmenter.{name}": tensor for name, tensor in state.augmenter.state_dict().items()}
     tensors |= {f"sums.{name}": tensor for name, tensor in state.sums.items()}
-    values = {"epoch": state.epoch, "step": state.step, "log_bytes": run.log_length(), "seconds": state.elapsed()}
-    values["scoring_forwards"] = state.scored
+    if not all(bool(tensor.isfinite().all()) for tensor in state.model.state_dict().values()):
+        raise TrainingStopped(f"the weights after epoch {state.epoch}, step {state.step} are not finite; not saved.")
+    values: dict[str, Any] = {"epoch": state.epoch, "step": state.step, "classes": state.classes}
+    values |= {"log_bytes": run.log_length(), "seconds": state.elapsed(), "scoring_forwards": state.scored}
     write_checkpoint(checkpoint_path(run.checkpoints, state.epoch, state.step), tensors, values)
     forget_old(run.checkpoints)
 
@@ -211,11 +217,11 @@ def _save(run: Run, state: State) -> None:
 def _resume(run: Run, state: State, display: Display) -> None:
     """Takes up the newest whole checkpoint; where there is none yet, the run starts anew."""
     checkpoint, refused = run.last_checkpoint()
-    for sentence in refused:
+    for _, sentence in refused:
         display.note(f"{sentence} The one before it is used.")
     if checkpoint is None:
         if refused:
-            raise UserError(f"resume: {run.folder} holds no whole checkpoint: {refused[-1]}")
+            raise UserError(f"resume: {run.folder} holds no whole checkpoint: {refused[-1][1]}")
         run.cut_log(0)
         return
     load_model(state.model, checkpoint, run.checkpoints)
@@ -228,6 +234,8 @@ def _resume(run: Run, state: State, display: Display) -> None:
     state.seconds, state.clock = checkpoint.values["seconds"], monotonic()
     state.scored = checkpoint.values["scoring_forwards"]
     run.cut_log(checkpoint.values["log_bytes"])
+    for path, _ in refused:  # out of the way of the last two that are kept
+        path.rename(path.with_suffix(".damaged"))
 
 
 def _load_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
@@ -254,22 +262,29 @@ def _compiled(config: TrainConfig, model: nn.Module) -> nn.Module:
     return torch.compile(model) if config.compile else model  # type: ignore[return-value]
 
 
-def _writers(config: TrainConfig, run: Run) -> Callable[[dict[str, Any]], None]:
-    """Writes an epoch's line to the log, and to TensorBoard where that is asked for."""
+def _board(config: TrainConfig) -> type[Any] | None:
+    """TensorBoard's writer where it is asked for; looked for before anything is written."""
     if not config.tensorboard:
-        return run.write_log
+        return None
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise UserError("tensorboard: it is not installed; pip install ukemi[tensorboard].") from None
-    board = SummaryWriter(run.folder / "tensorboard")
+    return SummaryWriter
+
+
+def _writers(board: type[Any] | None, run: Run) -> Callable[[dict[str, Any]], None]:
+    """Writes an epoch's line to the log, and to TensorBoard where that is asked for."""
+    if board is None:
+        return run.write_log
+    writer = board(run.folder / "tensorboard")
 
     def write(line: dict[str, Any]) -> None:
         run.write_log(line)
         for name, value in line.items():
             if name != "epoch":
-                board.add_scalar(name, value, line["epoch"])
-        board.flush()
+                writer.add_scalar(name, value, line["epoch"])
+        writer.flush()
 
     return write
 

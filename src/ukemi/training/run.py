@@ -31,7 +31,12 @@ class Run:
         run = Run(folder)
         if (folder / "config.toml").exists() or run.log_path.exists():
             raise UserError(f"out: {folder} already holds a run; go on with --resume {folder}, or give another --out.")
-        values = config.model_dump(mode="json", exclude={"out"})
+        # genes take the place of a named space; paths hold wherever the run is looked at from
+        left_out = {"out", "space"} if config.genes else {"out"}
+        values = config.model_dump(mode="json", exclude=left_out)
+        for field in ("data", "data_folder", "weights"):
+            if values[field] is not None and Path(values[field]).exists():
+                values[field] = str(Path(values[field]).resolve())
         write_whole(folder / "config.toml", toml(values).encode())
         return run
 
@@ -67,12 +72,12 @@ class Run:
             return []
         return [json.loads(line) for line in self.log_path.read_text(encoding="utf-8").splitlines()]
 
-    def last_checkpoint(self) -> tuple[Checkpoint | None, list[str]]:
+    def last_checkpoint(self) -> tuple[Checkpoint | None, list[tuple[Path, str]]]:
         """The newest checkpoint that is whole, and a sentence on each newer one that was refused."""
-        refused: list[str] = []
+        refused: list[tuple[Path, str]] = []
         for path in newest(self.checkpoints):
             try:
                 return read_checkpoint(path), refused
             except UserError as error:
-                refused.append(str(error))
+                refused.append((path, str(error)))
         return None, refused

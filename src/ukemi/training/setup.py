@@ -1,6 +1,7 @@
 """From a config to the things that a run needs: data, network, order of the samples."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -36,25 +37,30 @@ class Sets:
 
 def load_sets(config: TrainConfig) -> Sets:
     found = data_room.load(config.data, folder=config.data_folder, size=config.size, seed=config.seed)
-    if not config.validation:
-        return Sets(found.train, None, found.test)
-    train, validation = found.train.split(config.validation, config.seed)
+    train, validation = found.train, None
+    if config.validation:
+        train, validation = found.train.split(config.validation, config.seed)
+    if len(train) < 2:
+        raise UserError(f"data: {config.data} leaves {len(train)} image to train on; at least two are needed.")
     return Sets(train, validation, found.test)
 
 
-def make_model(config: TrainConfig, data: Data) -> nn.Module:
-    """The network with weights drawn by the seed, behind the normalisation of the data (a user's own: as it is)."""
+def make_model(config: TrainConfig, data: Data, classes: Sequence[str], weights: Path | None) -> nn.Module:
+    """The network with weights drawn by the seed, or from the file, behind the normalisation of the data (a user's own
+    network: as it is)."""
     torch.manual_seed(randomness.key(config.seed, Stream.WEIGHTS))
     if ":" in config.model:
-        model = models.load_own(config.model, config.model_arguments, config.weights)
+        model = models.load_own(config.model, config.model_arguments)
     else:
         mean, std = pixel_statistics(data)
         model = models.create(
-            config.model, classes=len(data.classes), channels=data.channels, size=data.size, mean=mean, std=std
+            config.model, classes=len(classes), channels=data.channels, size=data.size, mean=mean, std=std
         )
-        if config.weights:
-            models.load_weights(model, config.weights)
-    models.check_head(model, as_float(data.images[torch.arange(2)]), len(data.classes))
+    if weights:
+        models.load_weights(model, weights)
+    models.check_head(model, as_float(data.images[torch.arange(min(2, len(data)))]), len(classes))
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise UserError(f"model: {config.model} has no parameter that can be trained.")
     return model
 
 
@@ -71,7 +77,7 @@ def batches_of_epoch(
     """The epoch's positions, shuffled by (seed, epoch) alone and cut into batches."""
     order = randomness.permutation(count, seed=seed, stream=Stream.ORDER, epoch=epoch, device=device)
     batches = list(order.split(batch_size))
-    if len(batches) > 1 and len(batches[-1]) < SMALLEST_TAIL * batch_size:
+    if len(batches) > 1 and len(batches[-1]) < max(2, SMALLEST_TAIL * batch_size):
         batches.pop()
     return batches
 
@@ -82,17 +88,31 @@ def fixed_subset(data: Data, count: int, seed: int) -> Data:
     return data.take(rank.argsort(stable=True)[:count].sort().values)
 
 
-def trained_model(run: Run, config: TrainConfig, data: Data) -> nn.Module:
-    """The network of a run with the weights that it ended with, or, while it has none, those of its last checkpoint."""
-    model = make_model(config, data)
+def trained_model(run: Run, config: TrainConfig, data: Data) -> tuple[nn.Module, Data]:
+    """The network of a run with the weights that it ended with (or, while it has none, of its last checkpoint), and the
+    data with their labels in the order of the classes that the network was trained on."""
     if run.weights_path.exists():
-        load_model(model, read_checkpoint(run.weights_path), run.weights_path)
-        return model
-    checkpoint, refused = run.last_checkpoint()
-    if checkpoint is None:
-        raise UserError(f"run: {run.folder} has no weights yet" + (f": {refused[0]}" if refused else "."))
-    load_model(model, checkpoint, run.checkpoints)
-    return model
+        checkpoint, path = read_checkpoint(run.weights_path), run.weights_path
+    else:
+        last, refused = run.last_checkpoint()
+        if last is None:
+            raise UserError(f"run: {run.folder} has no weights yet" + (f": {refused[0][1]}" if refused else "."))
+        checkpoint, path = last, run.checkpoints
+    classes = checkpoint.values["classes"]
+    model = make_model(config, data, classes, None)
+    load_model(model, checkpoint, path)
+    return model, in_classes(data, classes)
+
+
+def in_classes(data: Data, classes: Sequence[str]) -> Data:
+    """The same data with labels that count `classes`; a class that is not among them is named."""
+    if list(data.classes) == list(classes):
+        return data
+    for name in data.classes:
+        if name not in classes:
+            raise UserError(f"data: class {name!r} is none of those that the model knows: {', '.join(classes)}.")
+    number = torch.tensor([list(classes).index(name) for name in data.classes], device=data.labels.device)
+    return replace(data, labels=number[data.labels], classes=tuple(classes))
 
 
 def load_model(model: nn.Module, checkpoint: Checkpoint, path: Path) -> None:

@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ukemi.errors import UserError
-from ukemi.spaces import Space
+from ukemi.spaces import BUILT_IN, Gene, Space
 
-_GEOMETRIC = {"rotation": 0.0, "translate_x": 0.0, "translate_y": 0.0, "shear": 0.0, "zoom": 1.0}
+_GEOMETRIC = {name: identity for name, identity in BUILT_IN.items() if name not in ("brightness", "contrast")}
 
 
 def vary(images_NCHW: Tensor, genes_NG: Tensor, space: Space) -> Tensor:
@@ -34,14 +34,23 @@ def vary(images_NCHW: Tensor, genes_NG: Tensor, space: Space) -> Tensor:
     values = {gene.name: genes_NG[:, at] for at, gene in enumerate(space.genes) if gene.kernel is None}
     out = _warped(images_NCHW, {name: values[name] for name in _GEOMETRIC if name in values})
     if "brightness" in values:
-        out = out + _column(values["brightness"])
+        out = out + _column(values["brightness"]).to(out.dtype)
     if "contrast" in values:
-        out = out * _column(values["contrast"])
+        out = out * _column(values["contrast"]).to(out.dtype)
     for at, gene in enumerate(space.genes):
-        if callable(gene.kernel):
-            still = _column(genes_NG[:, at] == gene.identity)
-            out = torch.where(still, out, gene.kernel(out, genes_NG[:, at]))
+        if gene.kernel is not None:
+            out = _own(gene, out, genes_NG[:, at])
     return out.clamp(0, 1) if out is images_NCHW else out.clamp_(0, 1)
+
+
+def _own(gene: Gene, images_NCHW: Tensor, values_N: Tensor) -> Tensor:
+    """A user's own kernel, on a copy in case it works in place; images at the identity stay as they are."""
+    kernel = gene.function()
+    assert kernel is not None
+    made = kernel(images_NCHW.clone(), values_N)
+    if made.shape != images_NCHW.shape:
+        raise UserError(f"gene {gene.name!r}: its kernel gave {list(made.shape)} for {list(images_NCHW.shape)}.")
+    return torch.where(_column(values_N == gene.identity), images_NCHW, made.to(images_NCHW.dtype))
 
 
 def _column(values_N: Tensor) -> Tensor:
