@@ -75,7 +75,7 @@ def test_the_file_reads_back(tmp_path: Path) -> None:
 def test_any_title_makes_a_file_that_reads_back(tmp_path_factory: pytest.TempPathFactory, title: str) -> None:
     path = tmp_path_factory.mktemp("junit") / "junit.xml"
     write_junit(path, [Check("robust", 0.25, 0.8, False, title)])
-    ElementTree.parse(path)
+    assert len(ElementTree.parse(path).findall(".//failure")) == 1
 
 
 def test_no_checks_are_an_empty_suite(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def run(arguments: list[str]) -> int:
         model_name=settings["model"],
         data_name=settings["data"],
         log=log,
-        settings=settings,
+        settings={**settings, "space": found.space.name},
         gallery=config.gallery,
         landscapes=config.landscapes,
         seed=config.seed,
@@ -179,7 +179,7 @@ def _model_and_data(
         space = space_of(config.space or "t3", config.genes)
     else:
         space = trained.chosen_space()
-    return model.to(device), data.to(device), space, {**shown, "space": space.name}, log
+    return model.to(device), data.to(device), space, shown, log
 
 
 def _data(config: EvaluateConfig, name: str, folder: Path | None, size: int | None, seed: int) -> Data:
