@@ -80,6 +80,7 @@ def test_tensorboard_files_are_written(small: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler imports what torch calls old
 def test_a_compiled_network_learns_the_same(small: Path) -> None:
     plain = train(config(small, epochs=1), quiet=True)
     compiled = train(config(small, epochs=1, compile=True, out=small.parent / "compiled"), quiet=True)
