@@ -31,7 +31,7 @@ class EvaluateConfig(Schema):
     FILE --data FOLDER` takes your own model (pixels in [0, 1] in, logits out) and your own images.
     """
 
-    run: Annotated[Path | None, tyro.conf.Positional] = None
+    run: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")] = None
     """A run folder: its model on its data set."""
     model: str | None = None
     """A network by name, or your own as package.module:factory."""

@@ -1,6 +1,7 @@
 """One schema, three ways to fill it: a TOML file, flags, defaults."""
 
 from collections.abc import Sequence
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -59,7 +60,7 @@ def fill(
         args=list(arguments),
         default=default,
         prog=f"ukemi {command}",
-        description=about or schema.__doc__,
+        description=about or cleandoc(schema.__doc__ or ""),
         config=(tyro.conf.FlagCreatePairsOff,),
     )
 

@@ -84,7 +84,7 @@ class TrainConfig(Schema):
     compile: bool = False
     """Compile the network with torch.compile (minutes at first use)."""
     cuda_graphs: bool = True
-    """On a GPU, replay each step as one CUDA graph: small networks wait for launches."""
+    """On a GPU each step is replayed as one CUDA graph, unless --no-cuda-graphs: small networks wait for launches."""
     checkpoint_minutes: Annotated[Number, Field(ge=0)] = 5.0
     """Minutes between checkpoints inside an epoch; one is written after every epoch anyway."""
     tensorboard: bool = False
