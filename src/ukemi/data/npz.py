@@ -81,13 +81,15 @@ def channels_first(pixels: NDArray[np.generic], name: str) -> Tensor:
 
 
 def _arrays(path: Path) -> Arrays:
+    if not zipfile.is_zipfile(path):
+        raise UserError(f"data: {path} can't be read as an .npz file (it is no zip archive, or cut short).")
     try:
         # numpy leaves a file open that it opened and could not read
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             return {key: file[key] for key in file.files}
     except ValueError as error:
         if "allow_pickle" in str(error):
-            raise UserError(f"data: {path} is pickled or holds Python objects, which are never unpickled.") from None
+            raise UserError(f"data: {path} holds Python objects, which are never unpickled.") from None
         raise UserError(f"data: {path} can't be read as an .npz file ({error}).") from None
     except (OSError, EOFError, zipfile.BadZipFile, zlib.error, AttributeError, TypeError) as error:
         raise UserError(f"data: {path} can't be read as an .npz file ({error}).") from None
