@@ -25,6 +25,13 @@ from ukemi.measures import robustness_of
 from ukemi.training import TrainConfig, train
 from ukemi.training.setup import load_sets, trained_model
 
+CARE = """
+How to read it: all networks were trained on T3, so the T6 columns show a space that they never saw; few images survive
+it, and images leave at their first failure, so a network trained on T6 takes longer to evaluate. Training seconds run
+from reading the data to the written weights, inside one process: imports are not in them, and only the first run of the
+process (its first row) pays for starting the GPU's libraries.
+"""
+
 
 def config_of(args: argparse.Namespace, augmenter: str, seed: int, out: Path) -> TrainConfig:
     return TrainConfig(
@@ -103,7 +110,7 @@ def report(args: argparse.Namespace, rows: list[dict[str, Any]], seeds: list[int
         if args.t6:
             cells += [spread([100 * row["t6"]["robust"] for row in own]), spread([row["t6"]["seconds"] for row in own])]
         text += f"| {augmenter} | " + " | ".join(cells) + " |\n"
-    return text
+    return text + CARE
 
 
 def main() -> None:

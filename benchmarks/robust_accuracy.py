@@ -45,8 +45,9 @@ def as_foolbox(size: tuple[int, int]) -> tuple[Space, Tensor]:
     return Space((ukemi.T2.genes[0], *wide), "foolbox"), torch.stack([rows[:, 0].double(), *moved], 1).float()
 
 
-def seconds(repeats: int, *contestants: Callable[[], object]) -> list[float]:
-    """Median seconds of each, taking turns after one warm-up."""
+def timed(repeats: int, ours: Callable[[], object], other: Callable[[], object], unit: float = 1.0) -> str:
+    """Table cells: the median of each, in turns after one warm-up, and the ratio's median and range over the turns."""
+    contestants = (ours, other)
     times: list[list[float]] = [[] for _ in contestants]
     for turn in range(repeats + 1):
         for row, contestant in zip(times, contestants, strict=True):
@@ -54,7 +55,9 @@ def seconds(repeats: int, *contestants: Callable[[], object]) -> list[float]:
             contestant()
             if turn:
                 row.append(perf_counter() - began)
-    return [statistics.median(row) for row in times]
+    ratios = [their / mine for mine, their in zip(*times, strict=True)]
+    mine, their = (unit * statistics.median(row) for row in times)
+    return f"{mine:.2f} | {their:.2f} | {statistics.median(ratios):.1f} ({min(ratios):.1f} to {max(ratios):.1f}) |"
 
 
 def beside_foolbox(name: str, model: nn.Module, images: Tensor, labels: Tensor, repeats: int) -> str:
@@ -64,14 +67,14 @@ def beside_foolbox(name: str, model: nn.Module, images: Tensor, labels: Tensor, 
     found = robust_accuracy(model, images, labels, space, rows)
     _, _, success = attack(theirs, images, labels)
     same = int((found.robust == ~success).sum())
-    ours, other = seconds(
+    cells = timed(
         repeats,
         lambda: robust_accuracy(model, images, labels, space, rows),
         lambda: attack(theirs, images, labels),
     )
     return (
         f"| {name} | {found.accuracy:.1%} | {found.robust_accuracy:.1%} | {same} of {len(images)} | "
-        f"{found.share_evaluated:.1%} | {ours:.2f} | {other:.2f} | {other / ours:.1f} |"
+        f"{found.share_evaluated:.1%} | {cells}"
     )
 
 
@@ -90,8 +93,8 @@ def chained(images: Tensor, genes: Tensor) -> Tensor:
 def beside_kornia(count: int, channels: int, side: int, repeats: int) -> str:
     images = torch.rand(count, channels, side, side)
     genes = ukemi.T6.sample(torch.arange(count), seed=0)[:, 0]
-    ours, other = seconds(repeats, lambda: vary(images, genes, ukemi.T6), lambda: chained(images, genes))
-    return f"| {count} of {channels}x{side}x{side} | {1000 * ours:.1f} | {1000 * other:.1f} | {other / ours:.1f} |"
+    cells = timed(repeats, lambda: vary(images, genes, ukemi.T6), lambda: chained(images, genes), 1000)
+    return f"| {count} of {channels}x{side}x{side} | {cells}"
 
 
 def main() -> None:
@@ -106,7 +109,7 @@ def main() -> None:
         f"`python benchmarks/robust_accuracy.py --images {args.images} --repeats {args.repeats}`; ukemi"
         f" {ukemi.__version__}, foolbox {foolbox.__version__}, kornia {kornia.__version__}, torch {torch.__version__},"
         f" Python {platform.python_version()}, {torch.get_num_threads()} threads; median of the repeats, in turns.\n",
-        "| model | accuracy | robust | same verdict | evaluated | ukemi, s | foolbox, s | ratio |",
+        "| model | accuracy | robust | same verdict | evaluated | ukemi, s | foolbox, s | ratio (range over turns) |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     with tempfile.TemporaryDirectory() as folder:
@@ -114,7 +117,11 @@ def main() -> None:
             model = trained(name, Path(folder))
             lines.append(beside_foolbox(name, model, rows.images, rows.labels, args.repeats))
             print(lines[-1], flush=True)
-    lines += ["", "| `vary` on T6 | ukemi, ms | kornia chained, ms | ratio |", "| --- | --- | --- | --- |"]
+    lines += [
+        "",
+        "| `vary` on T6 | ukemi, ms | kornia chained, ms | ratio (range over turns) |",
+        "| --- | --- | --- | --- |",
+    ]
     lines += [
         beside_kornia(*shape, 10 * args.repeats) for shape in ((1, 3, 32), (128, 1, 28), (1280, 3, 32), (64, 3, 224))
     ]

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from ukemi import UserError, measures
 from ukemi.augmenters import AUGMENTERS
+from ukemi.data import labelled
 from ukemi.training import Run, TrainConfig, train
-from ukemi.training.setup import batches_of_epoch, fixed_subset, load_sets, trained_model
+from ukemi.training.setup import batches_of_epoch, fixed_subset, in_classes, load_sets, trained_model
 
 
 @pytest.fixture
@@ -104,6 +105,15 @@ def test_an_epoch_sees_every_sample_once_but_for_a_short_tail(count: int, size: 
     missing = count - len(seen)
     assert missing == 0 or (0 < missing < max(2, size / 4) and len(batches[-1]) == size)
     assert count == 1 or min(map(len, batches)) > 1
+
+
+def test_labels_follow_the_names_of_the_classes() -> None:
+    data = labelled(torch.zeros(4, 1, 8, 8), torch.tensor([0, 1, 1, 0]), ["cat", "dog"])
+    moved = in_classes(data, ["ant", "dog", "cat"])
+    assert moved.labels.tolist() == [2, 1, 1, 2] and moved.classes == ("ant", "dog", "cat")
+    assert in_classes(data, ["cat", "dog"]) is data
+    with pytest.raises(UserError, match="class 'dog' is none of those that the model knows: cat, cow"):
+        in_classes(data, ["cat", "cow"])
 
 
 def test_a_config_goes_round_through_its_file(small: Path) -> None:
