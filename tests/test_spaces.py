@@ -149,6 +149,29 @@ def test_a_wrong_gene_is_named(change: dict[str, float], said: str) -> None:
         replace(T3.genes[0], **change)
 
 
+def test_protocols() -> None:
+    assert {space.protocol for space in (T2, T3, T6, Space(T3.genes))} == {"ukemi"}
+    for name, plain, protocol in (("t3-released", T3, "released"), ("t6-released", T6, "released")):
+        space = space_of(name)
+        assert (space.genes, space.name, space.protocol) == (plain.genes, name, protocol) and space != plain
+        assert space_of(f"{name}-continuous") == space.continuous() and space.continuous().protocol == protocol
+        assert space.in_pixels(3, (32, 32)).protocol == protocol
+    assert space_of("T3-KAIST").protocol == "kaist" and not space_of("t3-kaist-continuous").discrete
+    with pytest.raises(UserError, match="protocol: 'opencv' is none of ukemi, released, kaist"):
+        replace(T3, protocol="opencv")
+    with pytest.raises(UserError, match=r"protocol: 'kaist' has rotation, .*, but not zoom"):
+        replace(T6, protocol="kaist")
+
+
+def test_grids_with_the_papers_operators() -> None:
+    for name, protocol in (("t3-81-released", "released"), ("t6-2187-released", "released"), ("t3-81-kaist", "kaist")):
+        assert GRIDS[name][0].endswith("regression only") and named_grid(name, (32, 40))[0].protocol == protocol
+    _, rows = named_grid("t6-2187-released", (32, 40))
+    assert torch.allclose(rows[:, 1].unique() * 40, torch.tensor([-3.0, 0, 3]))
+    assert torch.allclose(rows[:, 2].unique() * 32, torch.tensor([-3.0, 0, 3]))
+    assert torch.equal(named_grid("t3-81-kaist", (32, 40))[1], T3.grid(3))
+
+
 def test_genes_out_of_range_are_named() -> None:
     T3.check(torch.tensor([30.0, 0.1, -0.1, 0.0]))
     with pytest.raises(UserError, match="grid: rotation should lie in -30 to 30, but 31 was given"):

@@ -28,6 +28,9 @@ class Stream(IntEnum):
     POPULATION = 7
     CHILDREN = 8
     SELECTION = 9
+    CROSSOVER = 10
+    MUTATION = 11
+    COIN = 12
 
 
 def _signed(value: int) -> int:

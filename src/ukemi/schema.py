@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import tyro
-from pydantic import AllowInfNan, BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import AllowInfNan, BaseModel, BeforeValidator, ConfigDict, PlainSerializer, ValidationError
 
 from ukemi.errors import UserError
 
@@ -43,6 +43,25 @@ Number = Annotated[
     ),
 ]
 """A float that may be written as a fraction: `8/255`."""
+
+
+def _full_name(given: Any) -> Any:
+    """A function or class as `package.module:name`, the way files name it."""
+    return f"{given.__module__}:{given.__qualname__}" if hasattr(given, "__qualname__") else given
+
+
+Named = Annotated[
+    Any,
+    PlainSerializer(_full_name, when_used="json"),
+    tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="NAME",
+        instance_from_str=lambda given: given[0],
+        is_instance=lambda given: True,
+        str_from_instance=lambda given: [str(_full_name(given))],
+    ),
+]
+"""One of a table by its name, anyone's own as `package.module:name`, or the very object (see `chosen`)."""
 
 T = TypeVar("T")
 Fixed = Annotated[T, tyro.conf.Suppress]
@@ -152,6 +171,22 @@ def imported(name: str, field: str) -> Callable[..., Any]:
     if not hasattr(found, attribute):
         raise UserError(f"{field}: module {module!r} has no name {attribute!r}.")
     return getattr(found, attribute)
+
+
+def chosen(given: Any, table: Mapping[str, T], field: str) -> T:
+    """What a `Named` field means: an entry of the table, an import, or the object itself."""
+    if not isinstance(given, str):
+        if not callable(given):
+            raise UserError(f"{field}: a name or a function is needed, but {given!r} was given.")
+        return given
+    if given in table:
+        return table[given]
+    if ":" not in given:
+        raise UserError(f"{field}: {given!r} is none of {', '.join(table)}, nor of the form package.module:name.")
+    found = imported(given, field)
+    if not callable(found):
+        raise UserError(f"{field}: {given!r} is a {type(found).__name__}, not a function.")
+    return found  # type: ignore[return-value]
 
 
 def reason(error: BaseException) -> str:

@@ -29,6 +29,12 @@ BUILT_IN = {
     "contrast": 1.0,
 }
 """The genes that `vary` knows, with the value that changes nothing."""
+PROTOCOLS = {
+    "ukemi": tuple(BUILT_IN),
+    "released": tuple(BUILT_IN),
+    "kaist": ("rotation", "translate_x", "translate_y", "shear"),
+}
+"""Whose operators `vary` applies, with the built-in genes that each has. All but `ukemi` are for regression only."""
 CONTINUOUS_LEVELS = 65535
 """A continuous gene is drawn on a lattice this fine (16 bits), so that ends and middle are exact."""
 
@@ -92,12 +98,20 @@ class Space:
     genes: tuple[Gene, ...]
     name: str = "own"
     discrete: bool = True
+    protocol: str = "ukemi"
+    """whose operators `vary` applies: our own, or, beside a paper's figures, those of its code (`PROTOCOLS`)"""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "genes", tuple(self.genes))
         names = [gene.name for gene in self.genes]
         if not names or len(set(names)) < len(names):
             raise UserError(f"space: at least one gene, each name once, is needed, but {names} was given.")
+        if self.protocol not in PROTOCOLS:
+            raise UserError(f"protocol: {self.protocol!r} is none of {', '.join(PROTOCOLS)}.")
+        known = PROTOCOLS[self.protocol]
+        unknown = [gene.name for gene in self.genes if gene.kernel is None and gene.name not in known]
+        if unknown:
+            raise UserError(f"protocol: {self.protocol!r} has {', '.join(known)}, but not {', '.join(unknown)}.")
 
     def __len__(self) -> int:
         return len(self.genes)
@@ -239,11 +253,19 @@ T3 = Space((*T2.genes, _SHEAR), "t3")
 T6 = Space((*T3.genes, Gene("zoom", 0.9, 1.1, 1, 0.01), *_COLOUR), "t6")
 """T3, zoom 0.9 to 1.1, brightness ±32/255 and contrast 0.8 to 1.2: all six operators."""
 
-SPACES = {space.name: space for space in (T2, T3, T6)}
+_T3_RELEASED = replace(T3, name="t3-released", protocol="released")
+_T6_RELEASED = replace(T6, name="t6-released", protocol="released")
+_T3_KAIST = replace(T3, name="t3-kaist", protocol="kaist")
+
+SPACES = {space.name: space for space in (T2, T3, T6, _T3_RELEASED, _T6_RELEASED, _T3_KAIST)}
 
 
 def space_of(name: str, genes: Sequence[Gene] = ()) -> Space:
-    """A space by name (`t2`, `t3`, `t6`, with `-continuous` behind), as `package.module:SPACE`, or from `genes`."""
+    """A space by name, as `package.module:SPACE`, or from `genes`.
+
+    The names are `t2`, `t3`, `t6` and, for regression only, `t3-released`, `t6-released` and `t3-kaist`, each also with
+    `-continuous` behind.
+    """
     if genes:
         return Space(tuple(genes))
     if ":" in name:
@@ -272,6 +294,21 @@ GRIDS: dict[str, tuple[str, Callable[[tuple[int, int]], Space], Sequence[int] | 
     "t6-2187": ("T6, 3 levels", lambda size: T6, 3),
     "t3-81-3px": ("T3 with ±3 pixels, as the SENSEI paper's tables", lambda size: T3.in_pixels(3, size), 3),
     "t6-2187-3px": ("T6 with ±3 pixels, as the SENSEI paper's tables", lambda size: T6.in_pixels(3, size), 3),
+    "t3-81-released": (
+        "T3 with ±3 pixels and the operators of SENSEI's released code; regression only",
+        lambda size: _T3_RELEASED.in_pixels(3, size),
+        3,
+    ),
+    "t6-2187-released": (
+        "T6 with ±3 pixels and the operators of SENSEI's released code, 729 distinct images; regression only",
+        lambda size: _T6_RELEASED.in_pixels(3, size),
+        3,
+    ),
+    "t3-81-kaist": (
+        "T3 with the operators of the AUGMENTATION paper's code, 3 distinct images; regression only",
+        lambda size: _T3_KAIST,
+        3,
+    ),
     "engstrom-775": ("31 rotations x 5 x 5 translations of ±3 pixels", engstrom, (31, 5, 5)),
 }
 """Named grids: what it is, its space for images of a size (height, width), its levels."""

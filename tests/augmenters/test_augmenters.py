@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ukemi import AUGMENTERS, T3, T6, Augmenter, Random, Sensei, Standard, UserError, WorstOf, vary
+from ukemi.augmenters import PRESETS
 from ukemi.data import DataSet, labelled
 from ukemi.genetics import first_population, unpacked
 
@@ -26,8 +27,18 @@ ALL: dict[str, Callable[..., Augmenter]] = {
     "sensei": lambda **options: Sensei(T3, samples=12, population=4, **options),
     "sensei-roulette": lambda **options: Sensei(T6, samples=12, population=3, selection="roulette", **options),
     "sensei-tournament": lambda **options: Sensei(T3, samples=12, selection="tournament", edge=0.5, **options),
-    "worst-of-misclassified": lambda **options: WorstOf(3, T6, select="misclassified", identity=True, **options),
+    "worst-of-misclassified": lambda **options: WorstOf(3, T6, fitness="misclassified", identity=True, **options),
+    "worst-of-coverage": lambda **options: WorstOf(3, T3, fitness="neuron-coverage", **options),
+    "sensei-epoch": lambda **options: Sensei(T3, samples=12, population=3, when="epoch", **options),
+    "sensei-kl": lambda **options: Sensei(T3, samples=12, population=3, fitness="kl", **options),
+    "sensei-surprise": lambda **options: Sensei(T3, samples=12, population=3, fitness="distance-surprise", **options),
+    "sensei-sections": lambda **options: Sensei(T3, samples=12, fitness="multisection-coverage", **options),
+    **{preset: partial(Sensei, T3, samples=12, settings=preset) for preset in PRESETS},
+    "sensei-sa-class": lambda **options: Sensei(
+        T3, samples=12, settings="sensei-sa", skip="classification", skipped="random", **options
+    ),
 }
+EPOCHWISE = ("worst-of-epoch", "sensei-epoch", "augmentation")
 every = pytest.mark.parametrize("name", ALL)
 
 
@@ -112,7 +123,7 @@ def test_genes_replay_the_batch_and_epochs_differ(name: str, tiny_net: nn.Module
         return
     space = augmenter.space  # type: ignore[attr-defined]
     assert torch.equal(found, vary(images, augmenter.genes, space)) and space.contains(augmenter.genes).all()
-    if name != "worst-of-epoch":
+    if name not in EPOCHWISE:
         assert not torch.equal(found, augmenter(tiny_net, images, labels, index, 4))
 
 
@@ -158,11 +169,11 @@ def slow_worst(model: nn.Module, image: Tensor, label: Tensor, rows: Tensor, mis
     return max(range(len(rows)), key=lambda k: (scores[k], -k))
 
 
-@pytest.mark.parametrize("select", ["loss", "misclassified"])
+@pytest.mark.parametrize("select", ["cross-entropy", "misclassified"])
 def test_worst_of_k_equals_the_slow_search(select: str, tiny_net: nn.Module, fashion: DataSet) -> None:
     images, labels, index = batch(fashion)
     model, images = tiny_net.double(), images.double()
-    augmenter = WorstOf(6, T3, seed=3, select=select)  # type: ignore[arg-type]
+    augmenter = WorstOf(6, T3, seed=3, fitness=select)
     augmenter(model, images, labels, index, 1)
     drawn = T3.sample(index, 6, seed=3, epoch=1)
     for at in range(12):
@@ -225,7 +236,7 @@ def slow_sensei(
     parents = first_population(torch.tensor([sample]), 10, T3, seed=6)[0].tolist()
     trained = []
     for epoch in range(1, epochs):
-        children = slow_children(parents, sample, 10, T3, 6, epoch, 0.4, 0.0)
+        children = slow_children(parents, sample, 10, T3, 6, epoch)
         rows = T3.decode(torch.tensor(children))
         with torch.no_grad():
             logits = model.eval()(vary(image.expand(10, -1, -1, -1), rows, T3))
@@ -250,7 +261,7 @@ def test_sensei_equals_algorithm_2_over_epochs(tiny_net: nn.Module, fashion: Dat
     for at in range(5):
         trained, parents = slow_sensei(model, images[at], labels[at], at, 6)
         assert torch.stack(history)[:, at].tolist() == trained
-        assert unpacked(sensei.state_dict()["codes"])[at, :4].tolist() == parents
+        assert unpacked(sensei.state_dict()["parents"])[at].tolist() == parents
     assert sensei.forwards == 5 * 5 * 10
 
 
@@ -258,9 +269,9 @@ def test_a_sample_that_comes_late_begins_with_a_first_population(tiny_net: nn.Mo
     images, labels, index = batch(fashion, 4)
     sensei = Sensei(T3, samples=4)
     sensei(tiny_net, images[:3], labels[:3], index[:3], 1)
-    assert sensei.state_dict()["alive"].tolist() == [4, 4, 4, 0]
+    assert sensei.state_dict()["begun"].tolist() == [True, True, True, False]
     sensei(tiny_net, images, labels, index, 2)
-    assert sensei.state_dict()["alive"].tolist() == [4, 4, 4, 4]
+    assert sensei.state_dict()["begun"].all()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from ukemi.training.guard import Guard
 @pytest.mark.parametrize("optimiser", ["sgd", "adam", "adamw"])
 def test_updates_are_masked_from_the_first_bad_one_on(optimiser: str) -> None:
     model = nn.Linear(3, 2)
-    made = TrainConfig(optimiser=optimiser).make_optimiser(model, torch.tensor(0.1))
+    made = TrainConfig(optimiser=optimiser).make_optimiser([model], torch.tensor(0.1))
     guard = Guard(made, torch.device("cpu"), every=3)
 
     def step(number: int, x: Tensor) -> None:
@@ -42,7 +42,7 @@ def test_updates_are_masked_from_the_first_bad_one_on(optimiser: str) -> None:
 
 def test_a_gradient_that_is_not_finite_stops_too() -> None:
     model = nn.Linear(1, 1)
-    made = TrainConfig().make_optimiser(model, torch.tensor(0.1))
+    made = TrainConfig().make_optimiser([model], torch.tensor(0.1))
     guard = Guard(made, torch.device("cpu"))
     guard.mask(torch.zeros(1), [torch.tensor([float("nan")])])
     guard.remember(2, 5, torch.tensor([0]), Stepped(torch.zeros(1), None))

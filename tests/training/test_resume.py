@@ -27,6 +27,10 @@ AUGMENTERS: dict[str, dict[str, Any]] = {
     "random": {"name": "random"},
     "worst-of": {"name": "worst-of", "k": 3},
     "sensei": {"name": "sensei", "population": 3, "warmup": 1},
+    "sensei-sa": {"name": "sensei-sa", "population": 2, "threshold": 1.3, "skipped": "random"},
+    "sensei-released": {"name": "sensei-released", "population": 4, "cap": 3},
+    "augmentation": {"name": "augmentation", "population": 3, "skip": "classification"},
+    "ukemi": {"name": "ukemi", "population": 4, "fitness": "likelihood-surprise"},
     "worst-of-epoch": {"name": "worst-of", "k": 2, "when": "epoch"},
 }
 POINTS = ["before-write", "in-write", "before-flush", "before-rename", "after-rename", "mid-epoch"]

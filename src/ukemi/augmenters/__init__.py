@@ -1,6 +1,16 @@
 """Augmenters: what replaces the images of a batch before a training step. One file each, two lines here."""
 
 from ukemi.augmenters.base import Augmenter, AugmenterConfig
+from ukemi.augmenters.presets import (
+    PRESETS,
+    AugmentationConfig,
+    SenseiConfig,
+    SenseiReleasedConfig,
+    SenseiRWConfig,
+    SenseiSAConfig,
+    SenseiTConfig,
+    UkemiConfig,
+)
 from ukemi.augmenters.random import Random
 from ukemi.augmenters.sensei import Sensei
 from ukemi.augmenters.standard import Standard
@@ -10,10 +20,31 @@ AUGMENTERS: dict[str, type[AugmenterConfig]] = {
     "standard": Standard.Config,
     "random": Random.Config,
     "worst-of": WorstOf.Config,
-    "sensei": Sensei.Config,
+    **PRESETS,
 }
 """The settings of every augmenter by the name that configs and the command line use."""
 
-AnyAugmenter = Standard.Config | Random.Config | WorstOf.Config | Sensei.Config
+AnyAugmenter = (
+    Standard.Config
+    | Random.Config
+    | WorstOf.Config
+    | SenseiConfig
+    | SenseiSAConfig
+    | SenseiRWConfig
+    | SenseiTConfig
+    | SenseiReleasedConfig
+    | AugmentationConfig
+    | UkemiConfig
+)
 
-__all__ = ["AUGMENTERS", "AnyAugmenter", "Augmenter", "AugmenterConfig", "Random", "Sensei", "Standard", "WorstOf"]
+__all__ = [
+    "AUGMENTERS",
+    "PRESETS",
+    "AnyAugmenter",
+    "Augmenter",
+    "AugmenterConfig",
+    "Random",
+    "Sensei",
+    "Standard",
+    "WorstOf",
+]

@@ -1,6 +1,7 @@
 """What every augmenter is: a function of a batch, with optional hooks and state."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -34,6 +35,10 @@ class Augmenter(ABC):
     """the chromosomes `[N, G]` that made the last batch, where there are any"""
     forwards: int = 0
     """scoring passes so far, counted in images"""
+    spared: int = 0
+    """scoring passes that skipping robust samples saved so far"""
+    planned: int | None = None
+    """what `plan` said of the batch about to come; None in a loop that does not plan"""
 
     def __init__(self, *, seed: int = 0, flips: bool = False) -> None:
         self.seed, self.flips = seed, flips
@@ -42,6 +47,7 @@ class Augmenter(ABC):
     def __call__(self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int) -> Tensor:
         """The images to train on, `[N, C, H, W]` in [0, 1]. The first batch's pixels are checked, as the most common
         mistake is to give normalised ones; later ones are not, so that the device never waits."""
+        _check_index(index, len(images))
         if not self._admitted:
             check_pixels(images)
             self._admitted = True
@@ -55,8 +61,14 @@ class Augmenter(ABC):
         """Called once before the epoch's first batch."""
         return
 
-    def observe(self, index: Tensor, losses: Tensor) -> None:
-        """Called after each step with the samples' training losses."""
+    def plan(self, batches: Sequence[Tensor]) -> list[int]:
+        """Called after `begin_epoch` with the index of every batch to come: what kind of step each will be.
+
+        Steps of one kind do the same work in the same shapes, so a GPU can replay one as a graph for all."""
+        return [0] * len(batches)
+
+    def observe(self, index: Tensor, logits: Tensor, labels: Tensor) -> None:
+        """Called after each step with the logits `[N, K]` that the trained images got."""
         return
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -74,3 +86,9 @@ class Augmenter(ABC):
             return images
         flip = randomness.uniform(index, seed=self.seed, stream=Stream.FLIP, epoch=epoch)[..., None] < 0.5
         return torch.where(flip, images.flip(-1), images)
+
+
+def _check_index(index: Tensor, count: int) -> None:
+    if not isinstance(index, Tensor) or index.is_floating_point() or index.shape != (count,):
+        given = f"{index.dtype} {list(index.shape)}" if isinstance(index, Tensor) else repr(index)
+        raise UserError(f"index: one whole number per image is needed, a tensor [{count}], but {given} was given.")

@@ -1,23 +1,26 @@
 """Scoring the candidates of a batch: which variant of each sample hurts most, and by how much each does."""
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ukemi.activations import recording
 from ukemi.augmenters.base import Augmenter
+from ukemi.data import Data
+from ukemi.fitness import Fitness, Scored, Scorer, checked, fitness_of
 from ukemi.models.inference import rows_per_pass, scoring
 from ukemi.spaces import Space
 from ukemi.variations import vary
 
-Select = Literal["loss", "misclassified"]
-
 
 @dataclass(frozen=True)
 class Searched:
-    """What scoring a batch's candidates gave."""
+    """What scoring a batch's candidates gave; K counts all of them, those beside the contest last."""
 
     worst: Tensor
     """the very tensor `[N, C, H, W]` that scored highest: same flip, same pixels"""
@@ -25,52 +28,116 @@ class Searched:
     """its candidate's number `[N]`; a tie goes to the lowest"""
     fitness: Tensor
     """float64 `[N, K]`"""
+    losses: Tensor
+    """plain cross-entropy, float32 `[N, K]`, whatever the fitness"""
+    predicted: Tensor
+    """classes `[N, K]`"""
+    classes: int
+    """how many the network tells apart"""
 
 
-def searched(
-    augmenter: Augmenter,
-    model: nn.Module,
-    images: Tensor,
-    labels: Tensor,
-    index: Tensor,
-    epoch: int,
-    genes_NKG: Tensor,
-    space: Space,
-    select: Select = "loss",
-) -> Searched:
-    """Scores every candidate with the weights as they are, in passes of one shape."""
-    best_N = torch.full((len(images),), -torch.inf, dtype=torch.float64, device=images.device)
-    worst, at_N = images, torch.zeros_like(index)
-    rows_N = torch.arange(len(images), device=images.device)
-    fitness = []
-    many = per_pass(genes_NKG.shape[1], images)
-    for start in range(0, genes_NKG.shape[1], many):
-        part_NBG = genes_NKG[:, start : start + many]
-        variants = vary(images.repeat_interleave(many, 0), part_NBG.flatten(0, 1), space)
-        variants = augmenter.flipped(variants, index.repeat_interleave(many), epoch)
-        fitness_NB = _fitness(model, variants, labels.repeat_interleave(many), select).view(-1, many)
-        # stable, so a tie goes to the lowest candidate; NaN sorts as the highest, so it is never hidden
-        first_N = fitness_NB.argsort(dim=1, descending=True, stable=True)[:, 0]
-        found_N = fitness_NB[rows_N, first_N]
-        better_N = (found_N > best_N) | (found_N.isnan() & ~best_N.isnan())
-        best_N = torch.where(better_N, found_N, best_N)
-        at_N = torch.where(better_N, start + first_N, at_N)
-        worst = torch.where(better_N[:, None, None, None], variants.unflatten(0, (-1, many))[rows_N, first_N], worst)
-        fitness.append(fitness_NB)
-    augmenter.forwards += genes_NKG.shape[0] * genes_NKG.shape[1]
-    return Searched(worst, at_N, torch.cat(fitness, 1))
+class Searching(Augmenter):
+    """An augmenter that scores candidates by a fitness and takes the highest."""
+
+    def __init__(self, space: Space, fitness: Any, *, seed: int = 0, flips: bool = False) -> None:
+        super().__init__(seed=seed, flips=flips)
+        self.space = space
+        self.fitness: Scorer = fitness_of(fitness)
+
+    def begin_fitness(self, model: nn.Module, data: Data, epoch: int) -> None:
+        """Lets a fitness that compares with the training data look at them."""
+        if isinstance(self.fitness, Fitness):
+            before = self.fitness.forwards
+            self.fitness.begin_epoch(model, data, epoch)
+            self.forwards += self.fitness.forwards - before
+
+    def fitness_state(self) -> dict[str, Tensor]:
+        if not isinstance(self.fitness, Fitness):
+            return {}
+        return {f"fitness.{name}": tensor for name, tensor in self.fitness.state_dict().items()}
+
+    def load_fitness(self, state: dict[str, Tensor]) -> None:
+        if isinstance(self.fitness, Fitness):
+            own = {name: tensor for name, tensor in state.items() if name.startswith("fitness.")}
+            self.fitness.load_state_dict({name.removeprefix("fitness."): tensor for name, tensor in own.items()})
+
+    def searched(
+        self,
+        model: nn.Module,
+        images: Tensor,
+        labels: Tensor,
+        index: Tensor,
+        epoch: int,
+        genes_NKG: Tensor,
+        beside: int = 0,
+    ) -> Searched:
+        """Scores every candidate with the weights as they are, in passes of one shape.
+
+        The last `beside` candidates are scored but can't be the worst: the unchanged image, whose loss alone matters.
+        """
+        best_N = torch.full((len(images),), -torch.inf, dtype=torch.float64, device=images.device)
+        worst, at_N = images, torch.zeros_like(index)
+        rows_N = torch.arange(len(images), device=images.device)
+        parts: list[tuple[Tensor, ...]] = []
+        count, classes = genes_NKG.shape[1], 0
+        many = per_pass(count, images)
+        clean_NC = self._clean_logits(model, images, index, epoch)
+        for start in range(0, count, many):
+            part_NBG = genes_NKG[:, start : start + many]
+            variants = vary(images.repeat_interleave(many, 0), part_NBG.flatten(0, 1), self.space)
+            variants = self.flipped(variants, index.repeat_interleave(many), epoch)
+            clean_MC = None if clean_NC is None else clean_NC.repeat_interleave(many, 0)
+            part, classes = _scored(
+                model, variants, labels.repeat_interleave(many), self.fitness, clean_MC, look=self.forwards == 0
+            )
+            parts.append(tuple(values.view(-1, many) for values in part))
+            number_B = start + torch.arange(many, device=index.device)
+            contest_NB = torch.where(number_B < count - beside, parts[-1][0], -torch.inf)
+            # stable, so a tie goes to the lowest candidate; NaN sorts as the highest, so it is never hidden
+            first_N = contest_NB.argsort(dim=1, descending=True, stable=True)[:, 0]
+            found_N = contest_NB[rows_N, first_N]
+            better_N = (found_N > best_N) | (found_N.isnan() & ~best_N.isnan())
+            best_N = torch.where(better_N, found_N, best_N)
+            at_N = torch.where(better_N, start + first_N, at_N)
+            of_each = variants.unflatten(0, (-1, many))
+            worst = torch.where(better_N[:, None, None, None], of_each[rows_N, first_N], worst)
+        self.forwards += len(images) * count
+        fitness_NK, losses_NK, predicted_NK = (torch.cat(part, 1) for part in zip(*parts, strict=True))
+        return Searched(worst, at_N, fitness_NK, losses_NK, predicted_NK, classes)
+
+    def _clean_logits(self, model: nn.Module, images: Tensor, index: Tensor, epoch: int) -> Tensor | None:
+        """What the unchanged images get, where the fitness compares with it: one more pass."""
+        if not getattr(self.fitness, "clean", False):
+            return None
+        self.forwards += len(images)
+        with scoring(model, images.device):
+            logits = model(self.flipped(images, index, epoch)).float()
+        return logits.clone()
 
 
 def per_pass(candidates: int, images: Tensor) -> int:
     """The largest divisor of the candidates that fits one pass, so that every pass has the same shape."""
-    limit = max(1, rows_per_pass(tuple(images.shape[1:]), images.device) // len(images))
+    limit = max(1, rows_per_pass(tuple(images.shape[1:]), images.device) // max(1, len(images)))
     return max(many for many in range(1, candidates + 1) if candidates % many == 0 and many <= limit)
 
 
-def _fitness(model: nn.Module, variants: Tensor, labels: Tensor, select: Select) -> Tensor:
-    with scoring(model, variants.device):
+def _scored(
+    model: nn.Module, variants: Tensor, labels: Tensor, fitness: Scorer, clean: Tensor | None, look: bool
+) -> tuple[tuple[Tensor, ...], int]:
+    """Fitness, loss and predicted class of each variant, from one pass in evaluation mode; and how many classes."""
+    with scoring(model, variants.device), _recorded(model, fitness) as seen:
         logits = model(variants).float()
-        fitness = F.cross_entropy(logits, labels, reduction="none").double()
-        if select == "misclassified":
-            fitness = fitness + 1e6 * (logits.argmax(1) != labels)
-    return fitness.clone()  # outside inference mode: an ordinary tensor
+        scored = Scored(model, variants, labels, logits, clean, tuple(seen))
+        found = checked(fitness(scored), scored, _name(fitness), look=look)
+        losses = F.cross_entropy(logits, labels, reduction="none")
+        predicted = logits.argmax(1)
+    # outside inference mode: ordinary tensors
+    return (found.clone(), losses.clone(), predicted.clone()), logits.shape[1]
+
+
+def _recorded(model: nn.Module, fitness: Scorer) -> AbstractContextManager[Sequence[Tensor]]:
+    return recording(model) if getattr(fitness, "outputs", False) else nullcontext([])
+
+
+def _name(fitness: Scorer) -> str:
+    return getattr(fitness, "__name__", type(fitness).__name__)

@@ -1,52 +1,41 @@
 """SENSEI (Gao et al. 2020, Algorithms 2 and 3): a genetic search that goes on from epoch to epoch, one per sample.
 
-Every sample keeps a population of chromosomes. In each epoch its children are scored with the weights about to be
-updated, the worst one is trained on, and the fittest become the parents of the next epoch. SENSEI-RW and SENSEI-T
-(KAIST 2021) draw the survivors by roulette wheel and by tournament instead.
+Every sample keeps a population of chromosomes. In each epoch its candidates are scored with the weights about to be
+updated, the worst one is trained on, and the fittest become the parents of the next epoch. SENSEI-SA skips samples that
+are robust for as long as they stay so. SENSEI-RW and SENSEI-T (KAIST 2021) draw the survivors by roulette wheel and by
+tournament. All of them are settings of one class; `augmenters/presets.py` names them.
 """
 
+from collections.abc import Sequence
 from math import ceil
-from typing import Annotated, Literal
+from typing import Any
 
 import torch
-from pydantic import Field
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ukemi.augmenters.base import Augmenter, AugmenterConfig
-from ukemi.augmenters.search import searched
+from ukemi import randomness
+from ukemi.augmenters.presets import PRESETS, SenseiSettings
+from ukemi.augmenters.search import Searched, Searching
+from ukemi.augmenters.store import Store
 from ukemi.data import Data
 from ukemi.errors import UserError
-from ukemi.genetics import SELECTIONS, bred, first_population, packed, unpacked
-from ukemi.schema import Fixed, Number
+from ukemi.genetics import SELECTIONS, bred, first_population, unpacked
+from ukemi.randomness import Stream
+from ukemi.schema import chosen
 from ukemi.spaces import Space
+from ukemi.variations import vary
 
-Selecting = Literal["elitism", "roulette", "tournament"]
+BATCH = 512
+"""rows per batch when a whole epoch's variants are searched ahead"""
+PARTS = 8
+"""on a GPU the searched rows of a batch are filled up to a multiple of this part of it: few shapes, each one graph"""
 
 
-class Sensei(Augmenter):
-    """The worst child of each sample's own population; the population lives on from epoch to epoch."""
+class Sensei(Searching):
+    """The worst variant that each sample's own genetic search finds; its population lives on from epoch to epoch."""
 
-    class Config(AugmenterConfig):
-        """Searches each sample's worst variant with a genetic algorithm that goes on over the epochs (SENSEI)."""
-
-        name: Fixed[Literal["sensei"]] = "sensei"
-        population: int = Field(10, ge=2)
-        """Children scored per sample and epoch."""
-        crossover: Annotated[Number, Field(ge=0, le=1)] = 0.4
-        """How often a child comes from two parents; else one gene of one parent is drawn anew."""
-        keep: Annotated[Number, Field(gt=0, le=1)] = 0.4
-        """Share of the children that elitism lets live on; the other selections draw as many as the population."""
-        selection: Selecting = "elitism"
-        """Who lives on: elitism (SENSEI), roulette (SENSEI-RW), tournament (SENSEI-T)."""
-        edge: Annotated[Number, Field(ge=0, le=1)] = 0.0
-        """How often a gene drawn anew lies at an end of its range, where models fail."""
-        warmup: int = Field(1, ge=0)
-        """Epochs on the images as they are before the search begins."""
-        identity: bool = False
-        """Put the unchanged image into the first population."""
-
-        def build(self, space: Space, seed: int, flips: bool) -> "Sensei":
-            return Sensei(space, seed=seed, flips=flips, **self.model_dump(exclude={"name"}))
+    Config = SenseiSettings
 
     def __init__(
         self,
@@ -55,92 +44,276 @@ class Sensei(Augmenter):
         samples: int | None = None,
         seed: int = 0,
         flips: bool = False,
-        population: int = 10,
-        crossover: float = 0.4,
-        keep: float = 0.4,
-        selection: Selecting = "elitism",
-        edge: float = 0.0,
-        warmup: int = 1,
-        identity: bool = False,
+        settings: SenseiSettings | str = "sensei",
+        **changes: Any,
     ) -> None:
-        super().__init__(seed=seed, flips=flips)
-        Sensei.Config(
-            population=population,
-            crossover=crossover,
-            keep=keep,
-            selection=selection,
-            edge=edge,
-            warmup=warmup,
-            identity=identity,
-        )
-        self.space, self.samples = space, samples
-        self.population, self.crossover, self.edge = population, crossover, edge
-        self.warmup, self.identity = warmup, identity
-        self.selection = selection
-        self.survivors = ceil(keep * population - 1e-9) if selection == "elitism" else population
-        self._codes: Tensor | None = None
-        """int16 `[samples, population, G]`"""
-        self._alive: Tensor | None = None
-        """int16 `[samples]`: how many of a sample's chromosomes are parents; 0 before its search began"""
+        """`settings` is a preset by name or a `Sensei.Config`; `changes` are its fields to set otherwise."""
+        if isinstance(settings, str):
+            if settings not in PRESETS:
+                raise UserError(f"settings: {settings!r} is none of {', '.join(PRESETS)}.")
+            self.settings = PRESETS[settings](**changes)
+        else:
+            self.settings = type(settings)(**{**settings.model_dump(), **changes})
+        super().__init__(space, self.settings.fitness, seed=seed, flips=flips)
+        self.samples = samples
+        self.survivors, self._how = self.settings.survivors(), self.settings.breeding()
+        self._select = chosen(self.settings.selection, SELECTIONS, "augmenter.selection")
+        self._store: Store | None = None
+        self._epoch = -1
+        self._batch: Tensor | None = None
+        """int64 `[1]`: the batch's number in this epoch, on the device, where a coin is thrown per batch"""
+        self._mistaken: Tensor | None = None
+        """int64 `[classes x classes]`: samples trained as a class that they are not, where that is capped"""
 
+    @property
+    def skips(self) -> bool:
+        return self.settings.skip != "never"
+
+    @torch.no_grad()
     def begin_epoch(self, model: nn.Module, data: Data, epoch: int) -> None:
-        """The training loop's way to say how many samples there are; your own loop gives `samples` at the start."""
+        """Turns the flags, lets the fitness look at the data and, with `when="epoch"`, searches all samples."""
         if self.samples is None:
             self.samples = data.identities
+        device = next(model.parameters()).device
+        self._turn(self._stored(device), epoch)
+        if epoch < self.settings.warmup:
+            return
+        self.begin_fitness(model, data, epoch)
+        if self.settings.when == "epoch":
+            self.planned = None
+            for batch in data.batches(torch.arange(len(data)).split(BATCH), device):
+                self._trained(model, batch.images, batch.labels, batch.index, epoch)
+
+    def plan(self, batches: Sequence[Tensor]) -> list[int]:
+        """How many rows of each batch are searched, filled up; the device is waited for once."""
+        if not self.skips or self._store is None or self.settings.when == "epoch":
+            return [0] * len(batches)
+        active = self._store.active
+        counts = torch.stack([active[index.to(active.device)].sum() for index in batches]).tolist()
+        return [self._filled(count, len(index), active.device) for count, index in zip(counts, batches, strict=True)]
 
     @torch.no_grad()
     def augment(self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int) -> Tensor:
-        codes, alive = self._store(index)
-        if epoch < self.warmup:
+        store = self._stored(index.device)
+        store.check(index)
+        if epoch != self._epoch:
+            if self.settings.when == "epoch" and epoch >= self.settings.warmup:
+                raise UserError(f'augmenter: when="epoch" needs begin_epoch(model, data, {epoch}) before its batches.')
+            self._turn(store, epoch)
+        if epoch < self.settings.warmup:
             self.genes = None
             return self.flipped(images, index, epoch)
-        parents_NKG, alive_N = self._parents(codes, alive, index)
-        children_NKG = bred(
-            parents_NKG,
+        if self.settings.when == "batch":
+            return self._trained(model, images, labels, index, epoch)
+        # searched ahead; a sample that no search has seen is trained as it is
+        seen_N1 = store.begun[index][:, None]
+        found_NG = self.space.decode(store.worst_of(index))
+        self.genes = torch.where(seen_N1, found_NG, self.space.identity(index.device))
+        self._wait(store, index, ~store.active[index] if self.skips else None)
+        return self.flipped(vary(images, self.genes, self.space), index, epoch)
+
+    @torch.no_grad()
+    def observe(self, index: Tensor, logits: Tensor, labels: Tensor) -> None:
+        """The training step's own logits tell for free whether a skipped sample stopped being robust."""
+        if not self.skips or self._store is None:
+            return
+        store = self._store
+        awake_N = ~self._holds(F.cross_entropy(logits.float(), labels, reduction="none"), logits.argmax(1) == labels)
+        store.coming[index] = torch.where(store.waiting[index], awake_N, store.coming[index])
+        store.waiting[index] = False
+
+    def state_dict(self) -> dict[str, Tensor]:
+        if self._store is None:
+            return {}
+        state = {**self._store.state_dict(), "epoch": torch.tensor(self._epoch)}
+        state |= {name: value for name, value in self._counters().items() if value is not None}
+        return state | self.fitness_state()
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        if not state:
+            return
+        self.samples, device = len(state["begun"]), state["begun"].device
+        store = self._stored(device)
+        for name, mine in store.state_dict().items():
+            if name not in state or state[name].shape != mine.shape:
+                given = list(state[name].shape) if name in state else "absent"
+                raise UserError(f"augmenter: {name} should be {list(mine.shape)}, but it is {given}: another search's.")
+            mine.copy_(state[name])
+        self._epoch = int(state["epoch"])
+        self._batch, self._mistaken = state.get("batch"), state.get("mistaken")
+        self.load_fitness(state)
+
+    def _counters(self) -> dict[str, Tensor | None]:
+        return {"batch": self._batch, "mistaken": self._mistaken}
+
+    def _stored(self, device: torch.device) -> Store:
+        """The rows of all samples, made at first use."""
+        if self._store is None:
+            if self.samples is None:
+                raise UserError("sensei: samples, the number of training samples, is needed (or begin_epoch).")
+            worst = self.skips or self.settings.when == "epoch"
+            self._store = Store.empty(self.samples, self.survivors, len(self.space), device, worst, self.skips)
+            if self.settings.coin == "batch":
+                self._batch = torch.zeros(1, dtype=torch.int64, device=device)
+        return self._store
+
+    def _turn(self, store: Store, epoch: int) -> None:
+        """The flags of an epoch are read once, at its start."""
+        self._epoch = epoch
+        store.turn()
+        for counter in self._counters().values():
+            if counter is not None:
+                counter.zero_()
+
+    def _trained(self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int) -> Tensor:
+        """The tensor to train on: the worst of a new search or, for skipped samples, what they are trained on."""
+        if not self.skips:
+            real_N = torch.ones_like(index, dtype=torch.bool)
+            worst, self.genes = self._search(model, images, labels, index, real_N, epoch)
+            return worst
+        store = self._stored(index.device)
+        if self.planned is None:
+            self._look_again(store, model, images, labels, index, epoch)
+        active_N = store.active[index]
+        count = self._filled(int(active_N.sum()), len(index), index.device) if self.planned is None else self.planned
+        out, genes_NG = self._unsearched(store, images, index, epoch)
+        self.spared += (len(index) - count) * (self.settings.population + 1)
+        self._wait(store, index, ~active_N)
+        if count:
+            # the active rows come first; those that only fill up the shape are searched and then forgotten
+            rows = active_N.to(torch.uint8).argsort(descending=True, stable=True)[:count]
+            real = active_N[rows]
+            worst, found = self._search(model, images[rows], labels[rows], index[rows], real, epoch)
+            out = out.index_copy(0, rows, torch.where(real[:, None, None, None], worst, out[rows]))
+            genes_NG = genes_NG.index_copy(0, rows, torch.where(real[:, None], found, genes_NG[rows]))
+        self.genes = genes_NG
+        return out
+
+    def _filled(self, count: int, size: int, device: torch.device) -> int:
+        part = max(1, ceil(size / PARTS)) if device.type == "cuda" else 1
+        return min(size, ceil(count / part) * part)
+
+    def _unsearched(self, store: Store, images: Tensor, index: Tensor, epoch: int) -> tuple[Tensor, Tensor]:
+        if self.settings.skipped == "worst":
+            genes_NG = self.space.decode(store.worst_of(index))
+        elif self.settings.skipped == "random":
+            genes_NG = self.space.sample(index, seed=self.seed, epoch=epoch)[:, 0]
+        else:
+            genes_NG = self.space.identity(index.device).expand(len(index), -1)
+        return self.flipped(vary(images, genes_NG, self.space), index, epoch), genes_NG
+
+    def _wait(self, store: Store, index: Tensor, skipped_N: Tensor | None) -> None:
+        if skipped_N is not None:
+            store.waiting[index] = skipped_N
+
+    def _look_again(
+        self, store: Store, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int
+    ) -> None:
+        """One scoring pass for skipped samples that nobody observed: a loop that does not call `observe`."""
+        rows = (store.waiting[index] & ~store.active[index]).nonzero().flatten()
+        if not len(rows):
+            return
+        genes_NG = self._unsearched(store, images[rows], index[rows], epoch)[1]
+        found = self.searched(model, images[rows], labels[rows], index[rows], epoch, genes_NG[:, None])
+        holds = self._holds(found.losses[:, 0], found.predicted[:, 0] == labels[rows])
+        store.active[index[rows]] = ~holds
+        store.coming[index[rows]] = ~holds
+        store.waiting[index[rows]] = False
+
+    def _search(
+        self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, real: Tensor, epoch: int
+    ) -> tuple[Tensor, Tensor]:
+        """One generation: candidates, scores, survivors. The worst tensor and its genes come back."""
+        store = self._stored(index.device)
+        candidates_NKG = self._candidates(store, index, epoch)
+        genes_NKG = self.space.decode(candidates_NKG)
+        if self.skips:  # the unchanged image is scored beside them: robust is who holds on it too
+            clean_N1G = self.space.identity(index.device).expand(len(index), 1, -1)
+            genes_NKG = torch.cat([genes_NKG, clean_N1G], 1)
+        found = self.searched(model, images, labels, index, epoch, genes_NKG, beside=int(self.skips))
+        fitness_NK = found.fitness[:, : self.settings.population]
+        kept_NS = self._select(fitness_NK, index, self.survivors, seed=self.seed, epoch=epoch)
+        # the fittest first, whoever selected
+        kept_NS = kept_NS.gather(1, fitness_NK.gather(1, kept_NS).argsort(dim=1, descending=True, stable=True))
+        rows_N = torch.arange(len(index), device=index.device)
+        survivors_NSG = candidates_NKG.gather(1, kept_NS[..., None].expand(-1, -1, len(self.space)))
+        store.write(index, real, survivors_NSG, fitness_NK.amax(1), candidates_NKG[rows_N, found.at])
+        if self.skips:
+            robust_N = self._holds(found.losses, found.predicted == labels[:, None]).all(1)
+            store.coming[index] = torch.where(real, ~robust_N, store.coming[index])
+        if self.settings.cap:
+            return self._capped(images, labels, index, epoch, genes_NKG, found)
+        return found.worst, genes_NKG[rows_N, found.at]
+
+    def _candidates(self, store: Store, index: Tensor, epoch: int) -> Tensor:
+        """Codes `[N, population, G]` to score."""
+        size, begun_N = self.settings.population, store.begun[index]
+        begun_N11 = begun_N[:, None, None]
+        first_NKG = first_population(
+            index, size, self.space, seed=self.seed, identity=self.settings.identity, first=self.settings.first
+        )
+        parents_NSG = unpacked(store.parents[index])
+        coin = self._coin(epoch)
+        if self.settings.compete:
+            children = size - self.survivors
+            alive_N = torch.full_like(index, self.survivors)
+            children_NKG = self._bred(parents_NSG, alive_N, index, children, epoch, store, coin)
+            return torch.where(begun_N11, torch.cat([parents_NSG, children_NKG], 1), first_NKG)
+        # a sample that is new breeds from its whole first population
+        padding_NSG = first_NKG[:, self.survivors :]
+        parents_NKG = torch.where(begun_N11, torch.cat([parents_NSG, padding_NSG], 1), first_NKG)
+        alive_N = torch.where(begun_N, self.survivors, size)
+        return self._bred(parents_NKG, alive_N, index, size, epoch, store, coin)
+
+    def _bred(
+        self,
+        parents_NSG: Tensor,
+        alive_N: Tensor,
+        index: Tensor,
+        size: int,
+        epoch: int,
+        store: Store,
+        coin: Tensor | None,
+    ) -> Tensor:
+        fitness_N = store.fitness[index]
+        return bred(
+            parents_NSG,
             alive_N,
             index,
-            self.population,
+            size,
             self.space,
             seed=self.seed,
             epoch=epoch,
-            crossover=self.crossover,
-            edge=self.edge,
+            how=self._how,
+            fitness_N=fitness_N,
+            coin=coin,
         )
-        genes_NKG = self.space.decode(children_NKG)
-        found = searched(self, model, images, labels, index, epoch, genes_NKG, self.space)
-        kept_NS = SELECTIONS[self.selection](found.fitness, index, self.survivors, seed=self.seed, epoch=epoch)
-        survivors_NSG = children_NKG.gather(1, kept_NS[..., None].expand(-1, -1, len(self.space)))
-        codes[index, : self.survivors] = packed(survivors_NSG)
-        alive.index_fill_(0, index, self.survivors)
-        self.genes = genes_NKG[torch.arange(len(images), device=images.device), found.at]
-        return found.worst
 
-    def state_dict(self) -> dict[str, Tensor]:
-        if self._codes is None or self._alive is None:
-            return {}
-        return {"codes": self._codes, "alive": self._alive}
+    def _coin(self, epoch: int) -> Tensor | None:
+        """One number for the batch, keyed by (epoch, batch number); the number counts on the device."""
+        if self._batch is None:
+            return None
+        thrown = randomness.uniform(self._batch, seed=self.seed, stream=Stream.COIN, epoch=epoch)
+        self._batch += 1
+        return thrown.flatten().double()
 
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        self._codes, self._alive = state.get("codes"), state.get("alive")
-        if self._codes is not None:
-            self.samples = len(self._codes)
+    def _holds(self, losses: Tensor, right: Tensor) -> Tensor:
+        """Point-wise robust: a low loss, or the right class."""
+        return losses <= self.settings.threshold if self.settings.skip == "loss" else right
 
-    def _store(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """The populations of all samples, made at first use; a sample's search begins where it is first seen."""
-        if self._codes is None or self._alive is None:
-            if self.samples is None:
-                raise UserError("sensei: samples, the number of training samples, is needed (or begin_epoch).")
-            shape = (self.samples, self.population, len(self.space))
-            self._codes = torch.zeros(shape, dtype=torch.int16, device=index.device)
-            self._alive = torch.zeros(self.samples, dtype=torch.int16, device=index.device)
-        # a GPU would have to be waited for; there an index outside is caught by the device itself
-        if index.device.type == "cpu" and len(index) and int(index.max()) >= len(self._alive):
-            raise UserError(f"index: {int(index.max())} is outside the store of {len(self._alive)} samples.")
-        return self._codes, self._alive
-
-    def _parents(self, codes: Tensor, alive: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-        first_NKG = first_population(index, self.population, self.space, seed=self.seed, identity=self.identity)
-        alive_N = alive[index].long()
-        begun_N = alive_N > 0
-        parents_NKG = torch.where(begun_N[:, None, None], unpacked(codes[index]), first_NKG)
-        return parents_NKG, torch.where(begun_N, alive_N, self.population)
+    def _capped(
+        self, images: Tensor, labels: Tensor, index: Tensor, epoch: int, genes_NKG: Tensor, found: Searched
+    ) -> tuple[Tensor, Tensor]:
+        """The second-worst variant where a pair of classes has been trained as mistaken often enough in this epoch."""
+        if self._mistaken is None:
+            self._mistaken = torch.zeros(found.classes**2, dtype=torch.int64, device=index.device)
+        rows_N = torch.arange(len(index), device=index.device)
+        predicted_N = found.predicted[rows_N, found.at]
+        pair_N, wrong_N = labels * found.classes + predicted_N, predicted_N != labels
+        before_N = ((pair_N[:, None] == pair_N) & wrong_N).tril(-1).sum(1)
+        over_N = wrong_N & (self._mistaken[pair_N] + before_N >= self.settings.cap)
+        self._mistaken.scatter_add_(0, pair_N, (wrong_N & ~over_N).long())
+        ranked_NK = found.fitness[:, : self.settings.population].argsort(dim=1, descending=True, stable=True)
+        genes_NG = genes_NKG[rows_N, torch.where(over_N, ranked_NK[:, 1], found.at)]
+        second = self.flipped(vary(images, genes_NG, self.space), index, epoch)
+        return torch.where(over_N[:, None, None, None], second, found.worst), genes_NG

@@ -1,16 +1,17 @@
 """Worst-of-k (Engstrom et al. 2019): of k random variants of each sample, train on the one that hurts most."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from ukemi.augmenters.base import Augmenter, AugmenterConfig
-from ukemi.augmenters.search import Select, searched
+from ukemi.augmenters.base import AugmenterConfig
+from ukemi.augmenters.search import Searching
 from ukemi.data import Data
 from ukemi.errors import UserError
-from ukemi.schema import Fixed
+from ukemi.fitness import fitness_of
+from ukemi.schema import Fixed, Named
 from ukemi.spaces import Space
 from ukemi.variations import vary
 
@@ -19,7 +20,7 @@ BATCH = 512
 """rows per batch when a whole epoch's variants are picked ahead"""
 
 
-class WorstOf(Augmenter):
+class WorstOf(Searching):
     """The worst of k fresh random variants per sample, judged by the weights about to be updated."""
 
     class Config(AugmenterConfig):
@@ -28,16 +29,22 @@ class WorstOf(Augmenter):
         name: Fixed[Literal["worst-of"]] = "worst-of"
         k: int = Field(10, ge=1)
         """How many variants are scored per sample."""
-        select: Select = "loss"
-        """The highest loss wins, or misclassified variants come first (Engstrom et al.)."""
+        fitness: Named = "cross-entropy"
+        """What makes a variant the worst: cross-entropy, misclassified (those first, Engstrom et al.), margin, kl, …
+        (see `ukemi augmenters`), or package.module:name."""
         when: When = "batch"
         """Pick right before each step, or all before the epoch (as the AUGMENTATION paper did)."""
         identity: bool = False
         """Put the unchanged image among the k."""
 
+        @model_validator(mode="after")
+        def _known(self) -> "WorstOf.Config":
+            fitness_of(self.fitness)
+            return self
+
         def build(self, space: Space, seed: int, flips: bool) -> "WorstOf":
             return WorstOf(
-                self.k, space, seed=seed, flips=flips, select=self.select, when=self.when, identity=self.identity
+                self.k, space, seed=seed, flips=flips, fitness=self.fitness, when=self.when, identity=self.identity
             )
 
     def __init__(
@@ -47,14 +54,13 @@ class WorstOf(Augmenter):
         *,
         seed: int = 0,
         flips: bool = False,
-        select: Select = "loss",
+        fitness: Any = "cross-entropy",
         when: When = "batch",
         identity: bool = False,
     ) -> None:
-        super().__init__(seed=seed, flips=flips)
-        WorstOf.Config(k=k, select=select, when=when, identity=identity)
-        self.k, self.space = k, space
-        self.select, self.when, self.identity = select, when, identity
+        WorstOf.Config(k=k, fitness=fitness, when=when, identity=identity)
+        super().__init__(space, fitness, seed=seed, flips=flips)
+        self.k, self.when, self.identity = k, when, identity
         self._picked: Tensor | None = None
 
     @torch.no_grad()
@@ -69,6 +75,7 @@ class WorstOf(Augmenter):
 
     @torch.no_grad()
     def begin_epoch(self, model: nn.Module, data: Data, epoch: int) -> None:
+        self.begin_fitness(model, data, epoch)
         if self.when == "batch":
             return
         device = next(model.parameters()).device
@@ -78,10 +85,11 @@ class WorstOf(Augmenter):
         self._picked = picked
 
     def state_dict(self) -> dict[str, Tensor]:
-        return {} if self._picked is None else {"picked": self._picked}
+        return ({} if self._picked is None else {"picked": self._picked}) | self.fitness_state()
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         self._picked = state.get("picked")
+        self.load_fitness(state)
 
     def _candidates(self, index: Tensor, epoch: int) -> Tensor:
         genes_NKG = self.space.sample(index, self.k, seed=self.seed, epoch=epoch)
@@ -93,5 +101,5 @@ class WorstOf(Augmenter):
         self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int
     ) -> tuple[Tensor, Tensor]:
         genes_NKG = self._candidates(index, epoch)
-        found = searched(self, model, images, labels, index, epoch, genes_NKG, self.space, self.select)
+        found = self.searched(model, images, labels, index, epoch, genes_NKG)
         return genes_NKG[torch.arange(len(images), device=images.device), found.at], found.worst

@@ -1,14 +1,18 @@
 """`ukemi augmenters`."""
 
+from pydantic.fields import FieldInfo
 from rich.console import Console
 
-from ukemi.augmenters import AUGMENTERS
+from ukemi.augmenters import AUGMENTERS, PRESETS
+from ukemi.augmenters.presets import SenseiSettings
 from ukemi.cli.parse import parse
+from ukemi.fitness import FITNESS
+from ukemi.objectives import OBJECTIVES
 from ukemi.schema import Schema
 
 
 class AugmentersConfig(Schema):
-    """Lists what `ukemi train --augmenter NAME` knows, with the settings of each."""
+    """Lists what `ukemi train --augmenter NAME` and `--objective NAME` know, with the settings of each."""
 
 
 def run(arguments: list[str]) -> int:
@@ -16,7 +20,19 @@ def run(arguments: list[str]) -> int:
     console = Console(highlight=False)
     for name, settings in AUGMENTERS.items():
         console.print(f"[bold]{name}[/]  {settings.__doc__}")
-        for field, info in settings.model_fields.items():
-            if field != "name":
-                console.print(f"    --augmenter.{field} (default: {info.default})  {info.description}")
+        plain = SenseiSettings.model_fields if name in PRESETS and name != "sensei" else {}
+        _fields(console, "augmenter", settings, plain)
+    console.print(f"\n[bold]fitness[/] by name: {', '.join(FITNESS)}; or your own as package.module:name\n")
+    for name, objective in OBJECTIVES.items():
+        console.print(f"[bold]{name}[/]  {objective.__doc__}")
+        _fields(console, "objective", objective, {})
     return 0
+
+
+def _fields(console: Console, part: str, settings: type[Schema], plain: dict[str, FieldInfo]) -> None:
+    """The settings of one, or of a preset only those that differ from the plain ones."""
+    for field, info in settings.model_fields.items():
+        if field != "name" and (field not in plain or info.default != plain[field].default):
+            console.print(f"    --{part}.{field} (default: {info.default})  {info.description}", soft_wrap=True)
+    if plain:
+        console.print("    and all settings of sensei")

@@ -44,7 +44,7 @@ class EvaluateConfig(Schema):
     std: tuple[Number, ...] = ()
     """Belongs to --mean."""
     data: str | None = None
-    """A data set by name, an image folder or an .npz file; default: the run's."""
+    """A data set by name, an image folder, an .npz file, or package.module:name; default: the run's."""
     data_folder: Path | None = None
     """Where data sets lie; default: $UKEMI_DATA, ./data, ~/.cache/ukemi."""
     size: int | None = Field(None, ge=8)

@@ -1,6 +1,6 @@
 """One schema, three ways to fill it: a TOML file, flags, defaults."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from inspect import cleandoc
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,6 +10,7 @@ from pydantic import create_model
 
 from ukemi.augmenters import AUGMENTERS
 from ukemi.errors import UserError
+from ukemi.objectives import OBJECTIVES
 from ukemi.schema import Schema, read_config
 from ukemi.training import TrainConfig
 
@@ -22,29 +23,37 @@ def parse(schema: type[AnySchema], arguments: Sequence[str], command: str, about
     return fill(schema, tables, rest, command, about)
 
 
+CHOICES: dict[str, tuple[Mapping[str, type[Schema]], str, str]] = {
+    "augmenter": (AUGMENTERS, "standard", "what replaces the images of a batch"),
+    "objective": (OBJECTIVES, "cross-entropy", "how images and labels become a loss"),
+}
+"""The parts of a training whose name picks their schema: the schemas, the default, what they are."""
+
+
 def parse_train(arguments: Sequence[str]) -> TrainConfig:
-    """As `parse`, but `--augmenter NAME` picks the augmenter's schema before the flags are read."""
+    """As `parse`, but `--augmenter NAME` and `--objective NAME` pick their schemas before the flags are read."""
     tables, rest = _config(arguments)
-    name, rest = pop(rest, "--augmenter")
-    given = tables.get("augmenter", {})
-    table = {"name": given} if isinstance(given, str) else dict(given)
-    if name is not None and name != table.get("name"):
-        table = {"name": name}
-    chosen = table.get("name", "standard")
-    if chosen not in AUGMENTERS:
-        raise UserError(f"augmenter: {chosen!r} is none of {', '.join(AUGMENTERS)}.")
-    config = AUGMENTERS[chosen]
-    schema = create_model(
-        "TrainConfig", __base__=TrainConfig, __doc__=TrainConfig.__doc__, augmenter=(config, config(**table))
-    )
-    about = (
-        "Trains a classifier and writes a run folder: config, log, checkpoints, weights, page.\n\n"
-        f"--augmenter NAME picks what replaces the images of a batch: {', '.join(AUGMENTERS)}; its own settings follow"
-        " as --augmenter.SETTING (shown below for the chosen one).\n\n"
+    fields: dict[str, Any] = {}
+    for part, (schemas, default, _) in CHOICES.items():
+        name, rest = pop(rest, f"--{part}")
+        given = tables.get(part, {})
+        table = {"name": given} if isinstance(given, str) else dict(given)
+        if name is not None and name != table.get("name"):
+            table = {"name": name}
+        picked = table.get("name", default)
+        if picked not in schemas:
+            raise UserError(f"{part}: {picked!r} is none of {', '.join(schemas)}.")
+        fields[part] = (schemas[picked], schemas[picked](**table))
+    schema = create_model("TrainConfig", __base__=TrainConfig, __doc__=TrainConfig.__doc__, **fields)
+    about = "Trains a classifier and writes a run folder: config, log, checkpoints, weights, page.\n\n"
+    for part, (schemas, _, what) in CHOICES.items():
+        about += f"--{part} NAME picks {what}: {', '.join(schemas)}; its own settings follow as --{part}.SETTING.\n\n"
+    about += (
         "--config FILE.toml reads settings from a file; flags come on top.\n\n"
         "--resume RUN goes on with a run that was stopped, from its last checkpoint, and takes no other flags."
     )
-    return fill(schema, {**tables, "augmenter": config(**table)}, rest, "train", about)
+    filled = {part: default for part, (_, default) in fields.items()}
+    return fill(schema, {**tables, **filled}, rest, "train", about)
 
 
 def fill(

@@ -4,6 +4,7 @@ import difflib
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from ukemi.data.folders import read_folder
 from ukemi.data.npz import read_npz
 from ukemi.data.sources import SOURCES, Source, Wish
 from ukemi.errors import UserError
+from ukemi.schema import imported, reason
 
 VARIABLE = "UKEMI_DATA"
 """The environment variable that names the folder of data sets."""
@@ -48,7 +50,8 @@ def load(
     download: bool = False,
     seed: int = 0,
 ) -> DataSet:
-    """A known data set, an image folder or an .npz file.
+    """A known data set, an image folder, an .npz file, or anyone's own as `package.module:name`: a `DataSet`, a pair of
+    `Data` for training and testing, or a function that returns either.
 
     A known set is looked for in `folder`, else in $UKEMI_DATA, ./data and ~/.cache/ukemi; `download` allows to fetch it
     where it was not found. `size` (a side, or height and width) brings the images to another size by bilinear
@@ -58,7 +61,9 @@ def load(
     torch.Size([6000, 1, 28, 28])
     """
     wish = Wish(_checked(size), seed)
-    if str(name) in SOURCES:
+    if ":" in str(name) and not Path(name).exists():
+        found = _own(str(name))
+    elif str(name) in SOURCES:
         found = _read(SOURCES[str(name)], folder, wish, download)
     else:
         found = _at(Path(name).expanduser(), wish)
@@ -67,6 +72,22 @@ def load(
         if wish.size is None
         else replace(found, train=_sized(found.train, wish.size), test=_sized(found.test, wish.size))
     )
+
+
+def _own(name: str) -> DataSet:
+    made: Any = imported(name, "data")
+    if callable(made):
+        try:
+            made = made()
+        except UserError:
+            raise
+        except Exception as error:  # a user's function fails in any way it likes
+            raise UserError(f"data: {name} failed ({reason(error)}).") from error
+    if isinstance(made, DataSet):
+        return made
+    if isinstance(made, tuple) and len(made) == 2 and all(isinstance(part, Data) for part in made):
+        return DataSet(name.partition(":")[2], *made)
+    raise UserError(f"data: {name} gave a {type(made).__name__}; a DataSet or a pair of Data (see labelled) is needed.")
 
 
 def places(folder: str | Path | None = None) -> tuple[Path, ...]:

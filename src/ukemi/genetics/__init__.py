@@ -1,7 +1,27 @@
 """Genetics: populations, children, survivors. Tensors only; no model in this room."""
 
-from ukemi.genetics.breeding import bred
-from ukemi.genetics.population import first_population, packed, unpacked
-from ukemi.genetics.selection import SELECTIONS, elitism, roulette, tournament
+from ukemi.genetics.breeding import Breeding, Invalid, Parents, bred
+from ukemi.genetics.operators import CROSSOVERS, MUTATIONS, Crossover, Draw, Mutation
+from ukemi.genetics.population import First, first_population, packed, unpacked
+from ukemi.genetics.selection import SELECTIONS, Selection, elitism, roulette, tournament
 
-__all__ = ["SELECTIONS", "bred", "elitism", "first_population", "packed", "roulette", "tournament", "unpacked"]
+__all__ = [
+    "CROSSOVERS",
+    "MUTATIONS",
+    "SELECTIONS",
+    "Breeding",
+    "Crossover",
+    "Draw",
+    "First",
+    "Invalid",
+    "Mutation",
+    "Parents",
+    "Selection",
+    "bred",
+    "elitism",
+    "first_population",
+    "packed",
+    "roulette",
+    "tournament",
+    "unpacked",
+]

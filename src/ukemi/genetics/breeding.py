@@ -1,15 +1,42 @@
-"""A new generation (SENSEI, Algorithm 3): one-point crossover or the mutation of one gene, all samples at once."""
+"""A new generation (SENSEI, Algorithm 3): each child comes from two parents or is one parent changed."""
+
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from ukemi import randomness
+from ukemi.genetics.operators import Crossover, Draw, Mutation, below, one_point, redraw
 from ukemi.randomness import Stream
 from ukemi.spaces import Space
 
 TRIES = 10
-"""how often a child that its siblings already hold is drawn again: the algorithm collects a set"""
-_DRAWS = ("operator", "parent", "mate", "cut", "gene", "value", "edge", "end")
+"""how often a child that is already there is drawn again: the algorithm collects a set"""
+
+Parents = Literal["random", "fittest"]
+Invalid = Literal["redraw", "clip"]
+
+
+@dataclass(frozen=True)
+class Breeding:
+    """How children are made; the defaults are the paper's."""
+
+    rate: float = 0.4
+    """how often a child comes from two parents"""
+    crossover: Crossover = one_point
+    mutation: Mutation = redraw
+    edge: float = 0.0
+    """how often a gene drawn anew lies at an end of its range"""
+    parents: Parents = "random"
+    """two different ones, drawn evenly; or the first (the fittest) and the one that differs from it most"""
+    invalid: Invalid = "redraw"
+    """a child outside the ranges is drawn again, or clipped"""
+    apart: bool = False
+    """a child that equals a parent is drawn again too"""
+
+
+PAPER = Breeding()
 
 
 def bred(
@@ -21,21 +48,32 @@ def bred(
     *,
     seed: int,
     epoch: int,
-    crossover: float = 0.4,
-    edge: float = 0.0,
+    how: Breeding = PAPER,
+    fitness_N: Tensor | None = None,
+    coin: Tensor | None = None,
 ) -> Tensor:
     """`size` children per sample, int32 codes `[N, size, G]`.
 
-    Sample n's parents are its first `alive_N[n]` rows. With probability `crossover` a child takes genes 1 to r from one
-    parent and the rest from another one, r uniform in 1 to G; else it is a parent with one gene drawn anew, at an end
-    of its range with probability `edge`. Every draw is a function of (seed, epoch, index, child, try).
+    Sample n's parents are its first `alive_N[n]` rows. Every draw is a function of (seed, epoch, index, child, try). A
+    child that a sibling (or, with `apart`, a parent) already is, or that lies outside, is drawn again up to ten times.
+    `coin`, one number in [0, 1), decides crossover or mutation for all children alike (SENSEI's released code).
     """
-    proposals_NKTG = _proposals(parents_NSG, alive_N, index_N, size, space, seed, epoch, crossover, edge)
-    children_NKG = proposals_NKTG[:, :1, 0]
-    for child in range(1, size):
-        tries_NTG = proposals_NKTG[:, child]
-        taken_NT = (tries_NTG[:, :, None] == children_NKG[:, None]).all(-1).any(-1)
-        first_free_N = taken_NT.long().cumprod(1).sum(1).clamp(max=TRIES)
+    fitness_N = torch.zeros(len(index_N), device=index_N.device) if fitness_N is None else fitness_N
+    proposals_NPG = _proposals(
+        parents_NSG, alive_N, index_N, size * (TRIES + 1), space, seed, epoch, how, fitness_N, coin
+    )
+    last_G = space.last_codes(index_N.device).int()
+    inside_NPG = torch.minimum(proposals_NPG.clamp(min=0), last_G)
+    outside_NP = (inside_NPG != proposals_NPG).any(-1) & (how.invalid == "redraw")
+    tries_NKTG, outside_NKT = inside_NPG.unflatten(1, (size, -1)), outside_NP.unflatten(1, (size, -1))
+    taken_NSG = parents_NSG if how.apart else parents_NSG[:, :0]
+    dead_NS = torch.arange(taken_NSG.shape[1], device=index_N.device) >= alive_N[:, None]
+    children_NKG = torch.empty_like(tries_NKTG[:, :0, 0])
+    for child in range(size):
+        tries_NTG = tries_NKTG[:, child]
+        there_NT = _equal(tries_NTG, children_NKG).any(-1) | outside_NKT[:, child]
+        there_NT = there_NT | (_equal(tries_NTG, taken_NSG) & ~dead_NS[:, None]).any(-1)
+        first_free_N = there_NT.long().cumprod(1).sum(1).clamp(max=TRIES)
         chosen_N1G = tries_NTG.gather(1, first_free_N[:, None, None].expand(-1, 1, tries_NTG.shape[2]))
         children_NKG = torch.cat([children_NKG, chosen_N1G], 1)
     return children_NKG
@@ -45,40 +83,50 @@ def _proposals(
     parents_NSG: Tensor,
     alive_N: Tensor,
     index_N: Tensor,
-    size: int,
+    count: int,
     space: Space,
     seed: int,
     epoch: int,
-    crossover: float,
-    edge: float,
+    how: Breeding,
+    fitness_N: Tensor,
+    coin: Tensor | None,
 ) -> Tensor:
-    """What each child would be at its first try, its second, …: `[N, size, TRIES + 1, G]`."""
-    length = len(space)
-    u_NPD = randomness.uniform(
-        index_N, size * (TRIES + 1), len(_DRAWS), seed=seed, stream=Stream.CHILDREN, epoch=epoch
-    ).double()
-    u = dict(zip(_DRAWS, u_NPD.unbind(-1), strict=True))
+    """What each child would be at its first try, its second, …: `[N, count, G]`."""
+
+    def stream(name: Stream) -> Draw:
+        return lambda many: randomness.uniform(index_N, count, many, seed=seed, stream=name, epoch=epoch).double()
+
+    operator, parent, mate = stream(Stream.CHILDREN)(3).unbind(-1)
+    if how.parents == "random":
+        first_NP, second_NP = _drawn(parent, mate, alive_N)
+    else:
+        first_NP = torch.zeros_like(parent).long()
+        second_NP = _most_different(parents_NSG, alive_N)[:, None].expand_as(first_NP)
+    first_NPG, second_NPG = _rows(parents_NSG, first_NP), _rows(parents_NSG, second_NP)
+    crossed_NPG = how.crossover(first_NPG, second_NPG, stream(Stream.CROSSOVER), space)
+    mutated_NPG = how.mutation(first_NPG, fitness_N, stream(Stream.MUTATION), space, how.edge)
+    crosses = (operator if coin is None else coin.expand_as(operator)) < how.rate
+    return torch.where(crosses[..., None], crossed_NPG, mutated_NPG)
+
+
+def _drawn(parent_NP: Tensor, mate_NP: Tensor, alive_N: Tensor) -> tuple[Tensor, Tensor]:
+    """Two different parents, drawn evenly; where there is one only, it is both."""
     alive_N1 = alive_N[:, None].double()
-    parent_NP = _below(u["parent"], alive_N1)
-    mate_NP = _below(u["mate"], (alive_N1 - 1).clamp(min=1))
-    # the mate is one of the others: numbers from the parent's on move up by one
-    mate_NP = torch.where((mate_NP >= parent_NP) & (alive_N1 > 1), mate_NP + 1, mate_NP)
-    gene_G = torch.arange(length, device=index_N.device)
-    from_parent_NPG = gene_G < 1 + _below(u["cut"], length)[..., None]
-    crossed_NPG = torch.where(from_parent_NPG, _rows(parents_NSG, parent_NP), _rows(parents_NSG, mate_NP))
-    which_NP = _below(u["gene"], length)
-    last_NP = space.last_codes(index_N.device)[which_NP]
-    fresh_NP = torch.minimum(_below(u["value"], last_NP + 1).double(), last_NP)
-    at_end_NP = torch.where(u["end"] < 0.5, torch.zeros_like(last_NP), last_NP)
-    value_NP = torch.where(u["edge"] < edge, at_end_NP, fresh_NP).int()
-    mutated_NPG = torch.where(gene_G == which_NP[..., None], value_NP[..., None], _rows(parents_NSG, parent_NP))
-    children_NPG = torch.where((u["operator"] < crossover)[..., None], crossed_NPG, mutated_NPG)
-    return children_NPG.unflatten(1, (size, TRIES + 1))
+    first_NP = below(parent_NP, alive_N1)
+    second_NP = below(mate_NP, (alive_N1 - 1).clamp(min=1))
+    # the mate is one of the others: numbers from the first parent's on move up by one
+    return first_NP, torch.where((second_NP >= first_NP) & (alive_N1 > 1), second_NP + 1, second_NP)
 
 
-def _below(u: Tensor, count: Tensor | int) -> Tensor:
-    """Whole numbers 0 to count - 1 from uniform ones."""
-    return (u * count).floor().long()
+def _most_different(parents_NSG: Tensor, alive_N: Tensor) -> Tensor:
+    """The parent that differs from the first in the most genes; of equals the first."""
+    differing_NS = (parents_NSG != parents_NSG[:, :1]).sum(-1)
+    living_NS = torch.arange(parents_NSG.shape[1], device=alive_N.device) < alive_N[:, None]
+    return torch.where(living_NS, differing_NS, -1).argsort(dim=1, descending=True, stable=True)[:, 0]
+
+
+def _equal(tries_NTG: Tensor, there_NSG: Tensor) -> Tensor:
+    return (tries_NTG[:, :, None] == there_NSG[:, None]).all(-1)
 
 
 def _rows(parents_NSG: Tensor, which_NP: Tensor) -> Tensor:

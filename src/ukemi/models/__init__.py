@@ -7,6 +7,7 @@ from ukemi.models.listing import Row, listing
 from ukemi.models.normalize import Normalize
 from ukemi.models.own import load_own, load_weights
 from ukemi.models.registry import MODELS
+from ukemi.models.separate_norm import SeparateNorm
 from ukemi.models.shape import Entry, Shape
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Entry",
     "Normalize",
     "Row",
+    "SeparateNorm",
     "Shape",
     "check_head",
     "create",

@@ -21,46 +21,52 @@ class Stepped:
     """`[N]`"""
     genes: Tensor | None
     """the chromosomes `[N, G]` of its images, where there are any"""
+    logits: Tensor
+    """`[N, K]`, of the images trained on"""
     scored: int = 0
     """scoring passes that it took, counted in images"""
+    spared: int = 0
+    """scoring passes that skipping robust samples saved"""
 
 
 Step = Callable[[Batch], Stepped]
 
 
 class Replayed:
-    """A step that is captured once per epoch and then replayed; on a CPU, or for a batch of another size, it just runs.
+    """A step that is captured once per epoch and kind and then replayed; on a CPU, or for a batch of another size, it
+    just runs.
 
-    What it returns is overwritten by the next replay. The capture holds for one epoch because the epoch's number, the
-    key of all randomness, is part of it. A step that can't be captured (its model waits for the device) runs as it is.
+    What it returns is overwritten by the next replay. A capture holds for one epoch because the epoch's number, the key
+    of all randomness, is part of it. Steps of one kind do the same work in the same shapes (`Augmenter.plan`). A step
+    that can't be captured (its model waits for the device) runs as it is.
     """
 
     def __init__(self, step: Step, batch_size: int, enabled: bool, note: Callable[[str], None]) -> None:
         self._step, self._size, self._enabled, self._note = step, batch_size, enabled, note
         self._done = 0
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._stale = True
+        self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, Stepped]] = {}
+        self._old: dict[int, tuple[torch.cuda.CUDAGraph, Stepped]] = {}
         self._memory = torch.cuda.graph_pool_handle() if enabled else None
         self._batch: Batch | None = None
-        self._result: Stepped | None = None
 
     def forget(self) -> None:
         """Call before every epoch."""
-        self._stale = True
+        self._old, self._graphs = self._graphs or self._old, {}
 
-    def __call__(self, batch: Batch) -> Stepped:
+    def __call__(self, batch: Batch, kind: int = 0) -> Stepped:
         if not self._enabled or len(batch.index) != self._size or self._done < WARM_UP:
             self._done += 1
             return self._step(batch)
-        if self._stale and not self._capture(batch):
+        if kind not in self._graphs and not self._capture(batch, kind):
             return self._step(batch)
-        assert self._graph is not None and self._batch is not None and self._result is not None
+        assert self._batch is not None
+        graph, result = self._graphs[kind]
         for mine, given in zip(_tensors(self._batch), _tensors(batch), strict=True):
             mine.copy_(given)
-        self._graph.replay()
-        return self._result
+        graph.replay()
+        return result
 
-    def _capture(self, batch: Batch) -> bool:
+    def _capture(self, batch: Batch, kind: int) -> bool:
         self._batch = self._batch or Batch(batch.index.clone(), batch.images.clone(), batch.labels.clone())
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         generator = torch.cuda.default_generators[stream.device_index]
@@ -68,7 +74,7 @@ class Replayed:
         try:
             # thread-local: the thread that fetches the next batch may go on meanwhile
             with torch.cuda.graph(graph, self._memory, stream, capture_error_mode="thread_local"):
-                self._result = self._step(self._batch)
+                result = self._step(self._batch)
         except RuntimeError as error:
             # a capture that failed leaves the generator in a state in which dropout can't draw
             generator.graphsafe_set_state(spare)
@@ -76,8 +82,8 @@ class Replayed:
             reason = str(error).strip().partition("\n")[0]
             self._note(f"This step can't be captured as a CUDA graph, so it runs launch by launch ({reason}).")
             return False
-        # only now is the last epoch's graph let go: memory that no graph holds can't be captured into again
-        self._graph, self._stale = graph, False
+        # only now are the last epoch's graphs let go: memory that no graph holds can't be captured into again
+        self._graphs[kind], self._old = (graph, result), {}
         return True
 
 

@@ -1,5 +1,6 @@
 """Everything that a training run is told: one schema for Python, TOML and the command line."""
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from ukemi.augmenters import AnyAugmenter, Standard
 from ukemi.errors import UserError
+from ukemi.objectives import AnyObjective, CrossEntropy
 from ukemi.schema import Fixed, Number, Schema
 from ukemi.spaces import Gene, Space, space_of
 from ukemi.training import schedules
@@ -25,7 +27,7 @@ class TrainConfig(Schema):
     """Trains a classifier and writes a run folder."""
 
     data: str = "fashion-mini"
-    """A data set by name (see `ukemi data`), an image folder, or an .npz file."""
+    """A data set by name (see `ukemi data`), an image folder, an .npz file, or your own as package.module:name."""
     data_folder: Path | None = None
     """Where data sets lie; default: $UKEMI_DATA, ./data, ~/.cache/ukemi."""
     size: int | None = Field(None, ge=8)
@@ -42,6 +44,8 @@ class TrainConfig(Schema):
     """A space of your own, as [[genes]] tables with name, low, high, identity, step (TOML only)."""
     augmenter: AnyAugmenter = Field(Standard.Config(), discriminator="name")
     """What replaces the images of a batch (see `ukemi augmenters`)."""
+    objective: AnyObjective = Field(CrossEntropy.Config(), discriminator="name")
+    """How images and labels become a loss (see `ukemi augmenters`)."""
 
     epochs: int = Field(20, ge=1)
     """Passes over the training data."""
@@ -61,6 +65,9 @@ class TrainConfig(Schema):
     """Epochs at which the `step` schedule divides by 10; default: at 40 and 80 percent."""
     smoothing: Annotated[Number, Field(ge=0, lt=1)] = 0.0
     """Label smoothing."""
+    average: Annotated[Number, Field(ge=0, lt=1)] = 0.0
+    """Keep a running average of the weights that forgets 1 - average of itself per step (0.999, say); it is what is
+    validated and saved. 0 keeps none."""
     flips: bool = False
     """Mirror half of the images, decided once per sample and epoch."""
     seed: int = Field(0, ge=0, lt=2**32)
@@ -110,18 +117,19 @@ class TrainConfig(Schema):
         return device_of(self.device)
 
     def folder(self) -> Path:
-        data = Path(self.data).stem
+        data = self.data.split(":")[-1] if ":" in self.data else Path(self.data).stem
         model = self.model.split(":")[-1]
         return self.out or Path("runs") / f"{data}-{model}-{self.augmenter.name}-{self.seed}"
 
-    def make_optimiser(self, model: nn.Module, rate: Tensor) -> torch.optim.Optimizer:
+    def make_optimiser(self, modules: Sequence[nn.Module | None], rate: Tensor) -> torch.optim.Optimizer:
         """Fused, because only the fused optimisers can skip an update by a flag on the device."""
         options: dict[str, Any] = {"lr": rate, "weight_decay": self.weight_decay, "fused": True}
         if self.optimiser == "sgd":
             options |= {"momentum": self.momentum, "nesterov": self.momentum > 0}
         elif rate.is_cuda:
             options |= {"capturable": True}
-        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        every = [parameter for module in modules if module is not None for parameter in module.parameters()]
+        trained = [parameter for parameter in every if parameter.requires_grad]
         return OPTIMISERS[self.optimiser](trained, **options)
 
     def make_schedule(self) -> schedules.Schedule:

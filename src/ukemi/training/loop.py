@@ -23,7 +23,8 @@ from ukemi import measures, randomness
 from ukemi.augmenters import Augmenter
 from ukemi.data import Batch, Data
 from ukemi.errors import UserError
-from ukemi.objectives import CrossEntropy
+from ukemi.models.inference import rows_per_pass, scoring
+from ukemi.objectives import Objective
 from ukemi.randomness import Stream
 from ukemi.training.capture import Replayed, Stepped, own_stream
 from ukemi.training.checkpoints import checkpoint_path, forget_old, write_checkpoint
@@ -47,6 +48,7 @@ class State:
     model: nn.Module
     optimiser: torch.optim.Optimizer
     augmenter: Augmenter
+    objective: Objective
     guard: Guard
     rate: Tensor
     """the learning rate, where the optimiser reads it on the device"""
@@ -54,11 +56,15 @@ class State:
     """loss, right answers and images of the epoch so far, float64 on the device"""
     classes: tuple[str, ...]
     """the names of the labels; they belong to the weights"""
+    average: dict[str, Tensor]
+    """a running average of the model's floating tensors, where one is kept"""
     epoch: int = 0
     step: int = 0
     """the next step of this epoch"""
     scored: int = 0
     """scoring passes so far, counted in images"""
+    spared: int = 0
+    """scoring passes that skipping robust samples saved so far"""
     seconds: float = 0.0
     clock: float = field(default_factory=monotonic)
 
@@ -90,7 +96,8 @@ def train(config: TrainConfig, *, resume: bool = False, quiet: bool = False) -> 
             state.epoch, state.step = state.epoch + 1, 0
             _clear(state.sums)
             _save(run, state)
-    write_checkpoint(run.weights_path, state.model.state_dict(), {"classes": state.classes})
+    with _averaged(state):
+        write_checkpoint(run.weights_path, state.model.state_dict(), {"classes": state.classes})
     return run
 
 
@@ -113,14 +120,16 @@ def _epoch(
         with _precision(config, device):
             state.augmenter.begin_epoch(network, data, state.epoch)
         state.scored += state.augmenter.forwards - scored_before
+    kinds = state.augmenter.plan([data.index[positions] for positions in order])
     for batch in data.batches(order[state.step :], device):
+        state.augmenter.planned = kinds[state.step]
         state.rate.fill_(_learning_rate(config, state.epoch + state.step / len(order)))
         # dropout and its like draw from the global generators: made a function of (seed, epoch, step)
         torch.manual_seed(randomness.key(config.seed, Stream.STEP, state.epoch, state.step))
-        stepped = step(batch)
-        state.scored += stepped.scored
+        stepped = step(batch, kinds[state.step])
+        state.scored, state.spared = state.scored + stepped.scored, state.spared + stepped.spared
         state.guard.remember(state.epoch, state.step, batch.index, stepped)
-        state.augmenter.observe(batch.index, stepped.losses)
+        state.augmenter.observe(batch.index, stepped.logits, batch.labels)
         state.step += 1
         state.guard.check(space, now=state.step == len(order))
         display.step(state.epoch, state.step, len(order), state.sums)
@@ -136,22 +145,30 @@ def _epoch(
 
 def _step(config: TrainConfig, state: State, network: nn.Module, batch: Batch) -> Stepped:
     """Augment, forward, backward, masked update. Nothing in here waits for the device, so it can be captured."""
-    device, scored_before = batch.images.device, state.augmenter.forwards
+    device, augmenter, (index, labels, epoch) = (
+        batch.images.device,
+        state.augmenter,
+        (batch.index, batch.labels, state.epoch),
+    )
+    scored, spared = augmenter.forwards, augmenter.spared
     with _precision(config, device):
-        images = state.augmenter(network, batch.images, batch.labels, batch.index, state.epoch)
+        images = augmenter(network, batch.images, labels, index, epoch)
+    clean = augmenter.flipped(batch.images, index, epoch) if state.objective.wants_clean else None
     if config.channels_last:
         images = images.contiguous(memory_format=torch.channels_last)
+        clean = None if clean is None else clean.contiguous(memory_format=torch.channels_last)
     network.train()
     # a context of its own: weights that were cast for scoring are cast again, with their gradient
     with _precision(config, device):
-        outcome = CrossEntropy(config.smoothing)(network, images, batch.labels, batch.index, state.epoch)
+        outcome = state.objective(network, images, labels, index, epoch, clean)
     state.optimiser.zero_grad(set_to_none=True)
     outcome.losses.mean().backward()
-    losses = outcome.losses.detach()
-    state.guard.mask(losses, [weight.grad for weight in state.model.parameters() if weight.grad is not None])
+    losses, logits = outcome.losses.detach(), outcome.logits.detach()
+    state.guard.mask(losses, [weight.grad for weight in _trained(state) if weight.grad is not None])
     state.optimiser.step()
-    _count(state.sums, losses, outcome.logits.detach(), batch.labels)
-    return Stepped(losses, state.augmenter.genes, state.augmenter.forwards - scored_before)
+    _average(config, state)
+    _count(state.sums, losses, logits, labels)
+    return Stepped(losses, augmenter.genes, logits, augmenter.forwards - scored, augmenter.spared - spared)
 
 
 def _end_of_epoch(config: TrainConfig, state: State, sets: Sets) -> dict[str, Any]:
@@ -161,14 +178,19 @@ def _end_of_epoch(config: TrainConfig, state: State, sets: Sets) -> dict[str, An
     line: dict[str, Any] = {"epoch": state.epoch, "loss": loss / seen, "accuracy": right / seen, "images": int(seen)}
     line["learning_rate"] = _learning_rate(config, state.epoch + 1)
     line["scoring_forwards"] = state.scored
+    if state.spared:
+        line["scoring_forwards_saved"] = state.spared
+        line["scoring_seconds_saved"] = round(state.spared * _seconds_per_pass(config, state.model, sets.train), 3)
     last = state.epoch + 1 == config.epochs
-    if sets.validation is not None:
-        if last or (state.epoch + 1) % config.validate_every == 0:
-            found = measures.accuracy(state.model, sets.validation, device)
-            line["validation_accuracy"], line["validation_loss"] = found
-        if config.robust_every and (last or (state.epoch + 1) % config.robust_every == 0):
-            few = fixed_subset(sets.validation, config.robust_images, config.seed)
-            line["robust_accuracy"] = measures.robustness_of(state.model, few, config.chosen_space()).robust_accuracy
+    with _averaged(state):
+        if sets.validation is not None:
+            if last or (state.epoch + 1) % config.validate_every == 0:
+                found = measures.accuracy(state.model, sets.validation, device)
+                line["validation_accuracy"], line["validation_loss"] = found
+            if config.robust_every and (last or (state.epoch + 1) % config.robust_every == 0):
+                few = fixed_subset(sets.validation, config.robust_images, config.seed)
+                robust = measures.robustness_of(state.model, few, config.chosen_space())
+                line["robust_accuracy"] = robust.robust_accuracy
     line["seconds"] = round(state.elapsed(), 3)
     return line
 
@@ -177,11 +199,68 @@ def _new_state(config: TrainConfig, data: Data, device: torch.device, weights: P
     model = make_model(config, data, data.classes, weights).to(device)
     if config.channels_last:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    objective = config.objective.build(config.smoothing)
+    objective.attach(model)
     rate = torch.zeros((), device=device)
-    optimiser = config.make_optimiser(model, rate)
+    optimiser = config.make_optimiser([model, objective.extra()], rate)
     augmenter = config.augmenter.build(config.chosen_space(), config.seed, config.flips)
     sums = {name: torch.zeros((), dtype=torch.float64, device=device) for name in SUMS}
-    return State(model, optimiser, augmenter, Guard(optimiser, device), rate, sums, data.classes)
+    average = {name: tensor.clone() for name, tensor in _floating(model).items()} if config.average else {}
+    guard = Guard(optimiser, device)
+    return State(model, optimiser, augmenter, objective, guard, rate, sums, data.classes, average)
+
+
+def _trained(state: State) -> Iterator[nn.Parameter]:
+    """All parameters that the optimiser may change."""
+    return (weight for group in state.optimiser.param_groups for weight in group["params"])
+
+
+def _floating(model: nn.Module) -> dict[str, Tensor]:
+    return {name: tensor for name, tensor in model.state_dict().items() if tensor.is_floating_point()}
+
+
+@torch.no_grad()
+def _average(config: TrainConfig, state: State) -> None:
+    """Moves the running average towards the weights; in the first epoch it is the weights."""
+    if state.average:
+        towards = 1 - config.average if state.epoch else 1.0
+        now = _floating(state.model)
+        torch._foreach_lerp_(list(state.average.values()), [now[name] for name in state.average], towards)
+
+
+@contextmanager
+def _averaged(state: State) -> Iterator[None]:
+    """The model with the average of its weights, where one is kept; afterwards it is as before."""
+    now = _floating(state.model)
+    before = {name: now[name].clone() for name in state.average}
+    for name, tensor in state.average.items():
+        now[name].copy_(tensor)
+    try:
+        yield
+    finally:
+        for name, tensor in before.items():
+            now[name].copy_(tensor)
+
+
+def _seconds_per_pass(config: TrainConfig, model: nn.Module, data: Data, repeats: int = 3) -> float:
+    """What scoring one image takes, timed on a pass of the usual size."""
+    device = data_device(model)
+    batch = data.batch(torch.arange(min(config.batch_size, len(data))), device)
+    rows = rows_per_pass(tuple(batch.images.shape[1:]), device)
+    images = batch.images.repeat(-(-rows // len(batch.images)), 1, 1, 1)[:rows]
+    times = []
+    for _ in range(repeats):
+        began = _now(device)
+        with scoring(model, device), _precision(config, device):
+            model(images)
+        times.append(_now(device) - began)
+    return min(times) / rows
+
+
+def _now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return monotonic()
 
 
 def _learning_rate(config: TrainConfig, epochs: float) -> float:
@@ -206,10 +285,14 @@ def _save(run: Run, state: State) -> None:
         tensors |= {f"optimiser.{number}.{name}": value for name, value in kept.items() if value is not None}
     tensors |= {f"augmenter.{name}": tensor for name, tensor in state.augmenter.state_dict().items()}
     tensors |= {f"sums.{name}": tensor for name, tensor in state.sums.items()}
+    tensors |= {f"average.{name}": tensor for name, tensor in state.average.items()}
+    extra = state.objective.extra()
+    tensors |= {} if extra is None else {f"objective.{name}": tensor for name, tensor in extra.state_dict().items()}
     if not all(bool(tensor.isfinite().all()) for tensor in state.model.state_dict().values()):
         raise TrainingStopped(f"the weights after epoch {state.epoch}, step {state.step} are not finite; not saved.")
     values: dict[str, Any] = {"epoch": state.epoch, "step": state.step, "classes": state.classes}
     values |= {"log_bytes": run.log_length(), "seconds": state.elapsed(), "scoring_forwards": state.scored}
+    values |= {"scoring_forwards_saved": state.spared}
     write_checkpoint(checkpoint_path(run.checkpoints, state.epoch, state.step), tensors, values)
     forget_old(run.checkpoints)
 
@@ -230,9 +313,15 @@ def _resume(run: Run, state: State, display: Display) -> None:
     state.augmenter.load_state_dict({name: tensor.to(device) for name, tensor in checkpoint.part("augmenter").items()})
     for name, tensor in checkpoint.part("sums").items():
         state.sums[name].copy_(tensor)
+    for name, tensor in checkpoint.part("average").items():
+        state.average[name].copy_(tensor)
+    extra = state.objective.extra()
+    if extra is not None:
+        extra.load_state_dict(checkpoint.part("objective"))
     state.epoch, state.step = checkpoint.values["epoch"], checkpoint.values["step"]
     state.seconds, state.clock = checkpoint.values["seconds"], monotonic()
     state.scored = checkpoint.values["scoring_forwards"]
+    state.spared = checkpoint.values.get("scoring_forwards_saved", 0)
     run.cut_log(checkpoint.values["log_bytes"])
     for path, _ in refused:  # out of the way of the last two that are kept
         path.rename(path.with_suffix(".damaged"))

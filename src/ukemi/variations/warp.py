@@ -1,5 +1,6 @@
 """Variants of whole batches: every sample its own genes, one warp, one colour step, one clamp."""
 
+from collections.abc import Callable
 from math import pi
 
 import torch
@@ -8,6 +9,8 @@ from torch import Tensor
 
 from ukemi.errors import UserError
 from ukemi.spaces import BUILT_IN, Gene, Space
+from ukemi.variations.kaist import kaist
+from ukemi.variations.released import released
 
 _GEOMETRIC = {name: identity for name, identity in BUILT_IN.items() if name not in ("brightness", "contrast")}
 
@@ -19,6 +22,8 @@ def vary(images_NCHW: Tensor, genes_NG: Tensor, space: Space) -> Tensor:
     black outside; then brightness is added, contrast multiplied, a user's own kernels follow, and one clamp to [0, 1]
     ends it. A row of identity genes returns its image bit for bit. No value is looked at, so the device never waits:
     `space.check(genes)` and `ukemi.data.check_pixels(images)` are for whoever lets them in.
+
+    A space of another `protocol` has the operators of a paper's code instead; kernels and the clamp still follow.
 
     >>> vary(torch.rand(2, 1, 28, 28), T3.sample(torch.arange(2), seed=0)[:, 0], T3).shape
     torch.Size([2, 1, 28, 28])
@@ -32,15 +37,28 @@ def vary(images_NCHW: Tensor, genes_NG: Tensor, space: Space) -> Tensor:
             f"genes: the shape [{len(images_NCHW)}, {len(space)}] is needed, but it is {list(genes_NG.shape)}."
         )
     values = {gene.name: genes_NG[:, at] for at, gene in enumerate(space.genes) if gene.kernel is None}
+    out = _PROTOCOLS[space.protocol](images_NCHW, values)
+    for at, gene in enumerate(space.genes):
+        if gene.kernel is not None:
+            out = _own(gene, out, genes_NG[:, at])
+    return out.clamp(0, 1) if out is images_NCHW else out.clamp_(0, 1)
+
+
+def _one_warp(images_NCHW: Tensor, values: dict[str, Tensor]) -> Tensor:
+    """Our own operators: one warp, brightness, contrast; `values` holds a tensor `[N]` for every gene's name."""
     out = _warped(images_NCHW, {name: values[name] for name in _GEOMETRIC if name in values})
     if "brightness" in values:
         out = out + _column(values["brightness"]).to(out.dtype)
     if "contrast" in values:
         out = out * _column(values["contrast"]).to(out.dtype)
-    for at, gene in enumerate(space.genes):
-        if gene.kernel is not None:
-            out = _own(gene, out, genes_NG[:, at])
-    return out.clamp(0, 1) if out is images_NCHW else out.clamp_(0, 1)
+    return out
+
+
+_PROTOCOLS: dict[str, Callable[[Tensor, dict[str, Tensor]], Tensor]] = {
+    "ukemi": _one_warp,
+    "released": released,
+    "kaist": kaist,
+}
 
 
 def _own(gene: Gene, images_NCHW: Tensor, values_N: Tensor) -> Tensor:

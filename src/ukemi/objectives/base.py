@@ -1,0 +1,54 @@
+"""What every objective is: a function of a batch that gives losses, with optional weights of its own."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from ukemi.schema import Schema
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a forward pass gave."""
+
+    losses: Tensor
+    """`[N]`, one per sample; their mean is trained"""
+    logits: Tensor
+    """`[N, K]`, of the augmented images"""
+
+
+class ObjectiveConfig(Schema):
+    """The settings of an objective; `name` picks it."""
+
+    place: ClassVar[str] = "objective"
+
+    @abstractmethod
+    def build(self, smoothing: float) -> "Objective":
+        """The objective with these settings; `smoothing` is the label smoothing of its cross-entropy."""
+
+
+class Objective(ABC):
+    """Turns a batch into losses; the loop trains their mean.
+
+    `objective(model, images, labels, index, epoch, clean) -> Outcome`: `images` are the augmented ones, `clean` the
+    same samples unchanged but for the flip. Nothing in here may wait for the device: a step is captured.
+    """
+
+    wants_clean: ClassVar[bool] = False
+    """whether the clean images have to be given"""
+
+    @abstractmethod
+    def __call__(
+        self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int, clean: Tensor | None = None
+    ) -> Outcome:
+        """The losses of a batch and the logits of its augmented images."""
+
+    def attach(self, model: nn.Module) -> None:
+        """Called once with the plain model, on its device, before the optimiser is made and anything is compiled."""
+        return
+
+    def extra(self) -> nn.Module | None:
+        """After `attach`: what the optimiser trains and a checkpoint holds beside the model, if there is any."""
+        return None
