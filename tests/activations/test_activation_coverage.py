@@ -89,7 +89,7 @@ def slow_section(value: float, low: float, high: float, count: int) -> int:
 def test_sections_equal_the_slow_ones(values: list[float], count: int) -> None:
     low, high = torch.tensor([-1.0, 0.0, 0.3, 1.0]).double(), torch.tensor([1.0, 3.0, 0.3, 2.5]).double()
     values_MU = torch.tensor(values).double()[:, None].expand(-1, 4)
-    got = sections(values_MU, low.float().double(), high.float().double(), count)
+    got = sections(values_MU, low, high, count)
     expected = [
         [slow_section(v, a, b, count) for v, a, b in zip(row, low.tolist(), high.tolist(), strict=True)]
         for row in values_MU.tolist()

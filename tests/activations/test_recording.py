@@ -87,10 +87,9 @@ def test_hooks_go_whatever_happens_and_others_stay() -> None:
     model = Shared()
     model.relu.register_forward_hook(lambda *_: None)
     before = hooks(model)
-    with pytest.raises(RuntimeError), recording(model) as outputs:
-        assert hooks(model) == before + 2
+    with pytest.raises(RuntimeError), recording(model):
         model(torch.randn(2, 99))
-    assert hooks(model) == before == 1 and outputs == []
+    assert hooks(model) == before == 1
     with recording(model) as outer, recording(model) as inner:
         model(torch.randn(2, 4))
     assert len(outer) == len(inner) == 3 and hooks(model) == before

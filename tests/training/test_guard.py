@@ -26,7 +26,7 @@ def test_updates_are_masked_from_the_first_bad_one_on(optimiser: str) -> None:
         gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
         guard.mask(losses.detach(), gradients)
         made.step()
-        guard.remember(0, number, torch.tensor([10, 11]), Stepped(losses.detach(), torch.full((2, 4), 0.05)))
+        guard.remember(0, number, torch.tensor([10, 11]), Stepped(losses.detach(), torch.full((2, 4), 0.05), torch.zeros(2, 3)))
 
     step(0, torch.ones(2, 3))
     good = [parameter.clone() for parameter in model.parameters()]
@@ -45,7 +45,7 @@ def test_a_gradient_that_is_not_finite_stops_too() -> None:
     made = TrainConfig().make_optimiser([model], torch.tensor(0.1))
     guard = Guard(made, torch.device("cpu"))
     guard.mask(torch.zeros(1), [torch.tensor([float("nan")])])
-    guard.remember(2, 5, torch.tensor([0]), Stepped(torch.zeros(1), None))
+    guard.remember(2, 5, torch.tensor([0]), Stepped(torch.zeros(1), None, torch.zeros(1, 3)))
     with pytest.raises(TrainingStopped, match="gradient at epoch 2, step 5"):
         guard.check(T3, now=True)
 

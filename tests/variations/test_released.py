@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
@@ -160,6 +160,7 @@ def test_equals_the_chain_on_a_slope(size: tuple[int, int], row: tuple[float, fl
 
 @pytest.mark.parametrize("size", [(12, 12), (9, 14), (15, 10)])
 @given(right=st.integers(-14, 14), down=st.integers(-14, 14), share=st.floats(-0.99, 0.99))
+@example(right=-10, down=0, share=-0.5)  # moved out of a frame of ten columns
 def test_equals_the_chain_where_it_resamples_once(size: tuple[int, int], right: int, down: int, share: float) -> None:
     """A shear of less than a column crops nothing: black included, every pixel is the chain's."""
     height, width = size

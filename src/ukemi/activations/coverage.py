@@ -24,8 +24,8 @@ def unit_means(outputs: Sequence[Tensor]) -> Tensor:
 def scaled_means(outputs: Sequence[Tensor]) -> Tensor:
     """The same after each image's output was scaled to 0..1 by its own extremes within the layer, `[M, units]`.
 
-    So a unit is judged beside the other units of its layer for the same image (DeepXplore, section 6). A layer that
-    gives one number everywhere can't be scaled; its units are 0.
+    So a unit is judged beside the other units of its layer for the same image (DeepXplore). A layer that gives one
+    number everywhere can't be scaled; its units are 0.
 
     >>> scaled_means([torch.tensor([[1.0, 2.0, 5.0]]), torch.ones(1, 2)])
     tensor([[0.0000, 0.2500, 1.0000, 0.0000, 0.0000]])
@@ -56,7 +56,7 @@ def sections(values_MU: Tensor, low_U: Tensor, high_U: Tensor, count: int) -> Te
     """Which of `count` equal sections of its range `[low, high]` each unit's value falls into, int64 `[M, U]`.
 
     Sections count from 0 and hold their lower end, the last one both; -1 is outside, and so is NaN (the k-multisection
-    of DeepGauge, Ma et al. 2018, section 3.1.1). A range of one value has the section 0 only.
+    of DeepGauge, Ma et al. 2018). A range of one value has the section 0 only.
 
     >>> sections(torch.tensor([[0.0], [0.5], [1.0], [1.1]]), torch.zeros(1), torch.ones(1), 4).flatten()
     tensor([ 0,  2,  3, -1])

@@ -70,7 +70,10 @@ class Learning(Fitness):
             raise UserError(f"fitness: {name} needs begin_epoch(model, data, epoch) before the first batch.")
         if not scored.outputs:
             raise UserError(f"fitness: {name} reads the layers' outputs, but Scored.outputs is empty.")
-        self._known = {key: tensor.to(scored.logits.device) for key, tensor in self._known.items()}
+        device = scored.logits.device
+        if any(tensor.device != device for tensor in self._known.values()):  # a state that was loaded elsewhere
+            with torch.inference_mode(False):
+                self._known = {key: tensor.to(device) for key, tensor in self._known.items()}
         return self._known
 
     def fitting(self, values_MU: Tensor, units: int) -> Tensor:

@@ -1,7 +1,7 @@
 """Surprise adequacy as fitness (Kim, Feldt, Yoo 2019): how unlike the training data of its class a variant looks.
 
-A trace is the mean over space of each unit of the last recorded layer, the one before the classifier: the paper finds
-deep layers to tell most, and one number per channel keeps densities of a few hundred traces meaningful.
+A trace is the mean over space of each unit of the last recorded layer, the one that the classifier reads: one number
+per channel keeps densities of a few hundred traces meaningful.
 """
 
 from dataclasses import fields
@@ -56,11 +56,13 @@ class Surprise(Learning):
         if not traces_TD.isfinite().all():
             raise UserError("fitness: the network's outputs for the clean training images are not finite.")
         self.forwards += len(positions)
-        return {"traces": traces_TD, "labels": labels_T, "classes": torch.tensor(len(data.classes))}
+        classes = torch.tensor(len(data.classes), device=traces_TD.device)
+        return {"traces": traces_TD, "labels": labels_T, "classes": classes}
 
-    def traces(self, scored: Scored) -> Tensor:
-        """The variants' traces `[M, D]`."""
-        return self.fitting(unit_mean(scored.outputs[-1]), self.known(scored)["traces"].shape[1])
+    def compared(self, scored: Scored) -> tuple[Tensor, dict[str, Tensor]]:
+        """The variants' traces `[M, D]`, and what was learnt."""
+        known = self.known(scored)
+        return self.fitting(unit_mean(scored.outputs[-1]), known["traces"].shape[1]), known
 
 
 def chosen(data: Data, most: int, seed: int) -> Tensor:
@@ -98,7 +100,7 @@ class LikelihoodSurprise(Surprise):
         return {"units": units_D, **_tensors(kde)}
 
     def __call__(self, scored: Scored) -> Tensor:
-        traces_MU, known = self.traces(scored), self.known(scored)
+        traces_MU, known = self.compared(scored)
         return likelihood_surprise(traces_MU.index_select(1, known["units"]), scored.labels, _record(Densities, known))
 
 
@@ -110,5 +112,5 @@ class DistanceSurprise(Surprise):
         return _tensors(neighbours(learnt["traces"], learnt["labels"], int(learnt["classes"])))
 
     def __call__(self, scored: Scored) -> Tensor:
-        traces_MD, known = self.traces(scored), self.known(scored)
+        traces_MD, known = self.compared(scored)
         return distance_surprise(traces_MD, scored.labels, _record(Neighbours, known))

@@ -288,7 +288,8 @@ def _save(run: Run, state: State) -> None:
     tensors |= {f"average.{name}": tensor for name, tensor in state.average.items()}
     extra = state.objective.extra()
     tensors |= {} if extra is None else {f"objective.{name}": tensor for name, tensor in extra.state_dict().items()}
-    if not all(bool(tensor.isfinite().all()) for tensor in state.model.state_dict().values()):
+    kept = [tensor for name, tensor in tensors.items() if name.startswith(("model.", "objective."))]
+    if not all(bool(tensor.isfinite().all()) for tensor in kept):
         raise TrainingStopped(f"the weights after epoch {state.epoch}, step {state.step} are not finite; not saved.")
     values: dict[str, Any] = {"epoch": state.epoch, "step": state.step, "classes": state.classes}
     values |= {"log_bytes": run.log_length(), "seconds": state.elapsed(), "scoring_forwards": state.scored}

@@ -55,36 +55,46 @@ def _column(values_N: Tensor, like: Tensor) -> Tensor:
 
 
 def _warped(images_NCHW: Tensor, values: dict[str, Tensor]) -> Tensor:
-    """The steps of the module's docstring from the last to the first: where each pixel of the variant comes from."""
     if not values:
         return images_NCHW
     height, width = images_NCHW.shape[2:]
     some = next(iter(values.values()))
-    kind = torch.promote_types(some.dtype, torch.float32)
-    # per sample everything is counted in float64, so that sizes lose no pixel; the map has the genes' own type
+    # counted in float64, so that no size loses a pixel to rounding
     zero_N = torch.zeros_like(some, dtype=torch.float64)
     rotation, right, down, shear = (values[name].double() if name in values else zero_N for name in _GEOMETRIC)
     right, down = (right * width).round(), (down * height).round()
-    rows, columns = canvas(rotation, height, width)
-    # a factor of 0.03 is a little less in float32, and 100 columns times it are still 3
-    cut = torch.minimum(torch.floor(shear.abs() * columns + 1e-5), columns - 1)
-    u_N1W = (_resized(width, columns - cut) + torch.where(shear < 0, cut, 0)[:, None])[:, None, :].to(kind)
-    v_NH1 = _resized(height, rows)[:, :, None].to(kind)
-    cos, sin = torch.cos(rotation * (pi / 180)), torch.sin(rotation * (pi / 180))
+    moved_N = (rotation != 0) | (right != 0) | (down != 0) | (shear != 0)
+    kind = torch.promote_types(some.dtype, torch.float32)
+    grid_NHW2, cover_NHW = _sampling_grid(rotation, right, down, shear, (height, width), kind)
+    out = F.grid_sample(images_NCHW, grid_NHW2.to(images_NCHW.dtype), align_corners=False)
+    return torch.where(moved_N[:, None, None, None], out * cover_NHW[:, None].to(out.dtype), images_NCHW)
+
+
+def _sampling_grid(
+    rotation_N: Tensor, right_N: Tensor, down_N: Tensor, shear_N: Tensor, size: tuple[int, int], kind: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Where each pixel of the variant looks in the image, `[N, H, W, 2]`, and how much of it shows, `[N, H, W]`.
+
+    The steps of the module's docstring from the last to the first. Translations are given in pixels.
+    """
 
     def cell(number_N: Tensor) -> Tensor:
         return number_N.to(kind)[:, None, None]
 
-    x_NHW, cover_x_NHW = _on_canvas(u_N1W + cell(shear) * v_NH1, cell(right), cell(columns))
-    y_NH1, cover_y_NH1 = _on_canvas(v_NH1, cell(down), cell(rows))
-    across_NHW, along_NH1 = x_NHW - cell(right + columns // 2), y_NH1 - cell(down + rows // 2)
-    from_x_NHW = cell(cos) * across_NHW + cell(sin) * along_NH1 + width // 2
-    from_y_NHW = cell(cos) * along_NH1 - cell(sin) * across_NHW + height // 2
+    height, width = size
+    rows_N, columns_N = canvas(rotation_N, height, width)
+    # a factor of 0.03 is a little less in float32, and 100 columns times it are still 3
+    cut_N = torch.minimum(torch.floor(shear_N.abs() * columns_N + 1e-5), columns_N - 1)
+    u_NW = _resized(width, columns_N - cut_N) + torch.where(shear_N < 0, cut_N, 0)[:, None]
+    u_N1W, v_NH1 = u_NW[:, None, :].to(kind), _resized(height, rows_N)[:, :, None].to(kind)
+    x_NHW, cover_x_NHW = _on_canvas(u_N1W + cell(shear_N) * v_NH1, cell(right_N), cell(columns_N))
+    y_NH1, cover_y_NH1 = _on_canvas(v_NH1, cell(down_N), cell(rows_N))
+    across_NHW, along_NH1 = x_NHW - cell(right_N + columns_N // 2), y_NH1 - cell(down_N + rows_N // 2)
+    cos, sin = cell(torch.cos(rotation_N * (pi / 180))), cell(torch.sin(rotation_N * (pi / 180)))
+    from_x_NHW = cos * across_NHW + sin * along_NH1 + width // 2
+    from_y_NHW = cos * along_NH1 - sin * across_NHW + height // 2
     grid_NHW2 = torch.stack(((2 * from_x_NHW + 1) / width - 1, (2 * from_y_NHW + 1) / height - 1), -1)
-    out = F.grid_sample(images_NCHW, grid_NHW2.to(images_NCHW.dtype), align_corners=False)
-    out = out * (cover_x_NHW * cover_y_NH1)[:, None].to(out.dtype)
-    moved_N = (rotation != 0) | (right != 0) | (down != 0) | (shear != 0)
-    return torch.where(moved_N[:, None, None, None], out, images_NCHW)
+    return grid_NHW2, cover_x_NHW * cover_y_NH1
 
 
 def _resized(count: int, side_N: Tensor) -> Tensor:
@@ -99,5 +109,5 @@ def _on_canvas(at: Tensor, moved: Tensor, side: Tensor) -> tuple[Tensor, Tensor]
     All of it on the canvas, nothing a pixel off it, bilinear between: what was moved out of the frame is lost.
     """
     first, last = moved.clamp(min=0), side - 1 + moved.clamp(max=0)
-    cover = torch.minimum(at - first + 1, last + 1 - at).clamp(0, 1)
+    cover = torch.minimum(at - first + 1, last + 1 - at).clamp(0, 1) * (first <= last)
     return torch.minimum(torch.maximum(at, first), last), cover

@@ -1,0 +1,159 @@
+"""Trains and measures the cells of a table of experiments, one after the other, and goes on where it stopped.
+
+    python benchmarks/cells.py run --groups cifar10-t3 --seeds 0 --seconds 500
+    python benchmarks/cells.py report
+
+The cells are in `benchmarks/cells.toml`: every one is a training (the settings of `ukemi train`) and the grid on which
+it is measured. One line per finished cell and seed goes to `results/cells.jsonl`; a cell that is there is not run again.
+--validation 0.1 measures on a validation split instead of the test set, to choose settings; such lines say so.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import subprocess
+import tempfile
+import tomllib
+from itertools import groupby
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+
+import ukemi
+from ukemi.measures import robustness_of
+from ukemi.spaces import named_grid
+from ukemi.training import TrainConfig, train
+from ukemi.training.setup import load_sets, trained_model
+
+HERE = Path(__file__).parent
+ABOUT = ("group", "name", "grid", "paper", "target")
+
+
+def cells(path: Path, groups: list[str] | None) -> list[dict[str, Any]]:
+    tables = tomllib.loads(path.read_text())
+    found = [{**tables["groups"].get(cell["group"], {}), **cell} for cell in tables["cells"]]
+    return [cell for cell in found if groups is None or cell["group"] in groups]
+
+
+def told(cell: dict[str, Any], seed: int, args: argparse.Namespace, out: Path) -> TrainConfig:
+    fields = {name.replace("-", "_"): value for name, value in cell.items() if name not in ABOUT}
+    fields |= json.loads(args.change or "{}")
+    if args.data:
+        fields["data_folder"] = args.data
+    return TrainConfig(**fields, seed=seed, validation=args.validation, out=out)
+
+
+def measured(config: TrainConfig, cell: dict[str, Any], validation: bool) -> dict[str, Any]:
+    began = perf_counter()
+    run = train(config, quiet=True)
+    row: dict[str, Any] = {"seconds": perf_counter() - began}
+    log = run.read_log()
+    row["epoch_seconds"] = statistics.median(b["seconds"] - a["seconds"] for a, b in zip(log, log[1:], strict=False))
+    row["scoring_forwards"] = log[-1]["scoring_forwards"]
+    row["scoring_forwards_saved"] = log[-1].get("scoring_forwards_saved", 0)
+    sets, device = load_sets(config), config.chosen_device()
+    held = sets.validation if validation else sets.test
+    assert held is not None
+    model, held = trained_model(run, config, held)
+    model, held = model.to(device, memory_format=torch.channels_last), held.to(device)
+    space, grid = named_grid(cell["grid"], held.size)
+    began = perf_counter()
+    found = robustness_of(model, held, space, grid=grid)
+    row |= {"accuracy": found.accuracy, "robust": found.robust_accuracy}
+    return row | {"images": len(held), "evaluation_seconds": perf_counter() - began}
+
+
+def run(args: argparse.Namespace) -> None:
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    done = read(args.out)
+    started, began = perf_counter(), {"device": device_name(), "torch": torch.__version__, "commit": commit()}
+    for seed in args.seeds:
+        for cell in cells(args.cells, args.groups):
+            if args.names and cell["name"] not in args.names:
+                continue
+            key = {"group": cell["group"], "name": cell["name"], "seed": seed, "validation": args.validation}
+            key |= {"change": args.change or ""}
+            if any(all(line.get(part) == value for part, value in key.items()) for line in done):
+                continue
+            if perf_counter() - started > args.seconds:
+                print("out of time", flush=True)
+                return
+            with tempfile.TemporaryDirectory() as folder:
+                config = told(cell, seed, args, Path(folder) / "run")
+                line = {**key, **measured(config, cell, args.validation > 0), **began}
+                line |= {"epochs": config.epochs, "grid": cell["grid"]}
+            with args.out.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+            shown = {name: round(line[name], 4) for name in ("accuracy", "robust", "seconds", "epoch_seconds")}
+            print({**key, **shown}, flush=True)
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def report(args: argparse.Namespace) -> None:
+    """One table per group, cells in the order of the TOML file; cells without a line are listed as open."""
+    lines = [line for line in read(args.out) if not line["validation"] and not line["change"]]
+    text = "# Cells\n\nMade by `python benchmarks/cells.py report` from `results/cells.jsonl`, which"
+    text += " `python benchmarks/cells.py run` wrote; the settings are in `benchmarks/cells.toml`. Test images;"
+    text += " mean ± standard deviation over n seeds. Seconds run from reading the data to the written weights.\n"
+    for group, members in groupby(cells(args.cells, args.groups), key=lambda cell: cell["group"]):
+        text += f"\n## {group}\n\n"
+        text += "| cell | n | accuracy | robust | grid | paper | target | epochs | seconds | s / epoch | passes saved |\n"
+        text += "| --- " * 11 + "|\n"
+        for cell in members:
+            own = [line for line in lines if line["group"] == group and line["name"] == cell["name"]]
+            about = (str(cell.get("paper", "")), str(cell.get("target", "")))
+            if not own:
+                text += f"| {cell['name']} | open | | | {cell['grid']} | {about[0]} | {about[1]} | | | | |\n"
+                continue
+            text += f"| {cell['name']} | {len(own)} | {spread(own, 'accuracy')} | {spread(own, 'robust')} | {cell['grid']} |"
+            text += f" {about[0]} | {about[1]} | {own[0]['epochs']} | {spread(own, 'seconds', 1)} |"
+            saved = sum(line["scoring_forwards_saved"] for line in own)
+            share = saved / max(1, saved + sum(line["scoring_forwards"] for line in own))
+            text += f" {spread(own, 'epoch_seconds', 1)} | {f'{share:.0%}' if saved else ''} |\n"
+    machines = sorted({f"{line['device']}, torch {line['torch']}, commit {line['commit']}" for line in lines})
+    text += "\nMachines: " + "; ".join(machines) + ".\n"
+    (args.out.parent / "cells.md").write_text(text)
+    print(text)
+
+
+def spread(lines: list[dict[str, Any]], name: str, scale: float = 100) -> str:
+    values = [scale * line[name] for line in lines]
+    return f"{statistics.mean(values):.1f}" + (f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else "")
+
+
+def device_name() -> str:
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or "CPU"
+
+
+def commit() -> str:
+    stored = HERE / "commit.txt"  # where the tree travels without its history
+    if stored.exists():
+        return stored.read_text().strip()
+    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE)
+    return found.stdout.strip() or "unknown"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("verb", choices=["run", "report"])
+    parser.add_argument("--cells", type=Path, default=HERE / "cells.toml")
+    parser.add_argument("--groups", nargs="+")
+    parser.add_argument("--names", nargs="+")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--seconds", type=float, default=1e9, help="no cell is begun after this many")
+    parser.add_argument("--validation", type=float, default=0.0)
+    parser.add_argument("--change", help="JSON of settings that replace a cell's, for trying things out")
+    parser.add_argument("--data", type=Path, help="the folder of data sets")
+    parser.add_argument("--out", type=Path, default=HERE.parent / "results" / "cells.jsonl")
+    args = parser.parse_args()
+    (run if args.verb == "run" else report)(args)
+
+
+if __name__ == "__main__":
+    main()
