@@ -20,16 +20,18 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 import torch
 
 import ukemi
+import ukemi.data
 from ukemi.measures import robustness_of
 from ukemi.spaces import named_grid
 from ukemi.training import TrainConfig, train
 from ukemi.training.setup import load_sets, trained_model
 
 HERE = Path(__file__).parent
-ABOUT = ("group", "name", "grid", "paper", "target")
+ABOUT = ("group", "name", "grid", "paper", "target", "take")
 
 
 def cells(path: Path, groups: list[str] | None) -> list[dict[str, Any]]:
@@ -43,7 +45,19 @@ def told(cell: dict[str, Any], seed: int, args: argparse.Namespace, out: Path) -
     fields |= json.loads(args.change or "{}")
     if args.data:
         fields["data_folder"] = args.data
+    if "take" in cell:
+        fields["data"] = str(fewer(fields["data"], args.data, cell["take"], out.parent))
     return TrainConfig(**fields, seed=seed, validation=args.validation, out=out)
+
+
+def fewer(name: str, folder: Path | None, count: int, place: Path) -> Path:
+    """The same set with the first `count` training images, in the order of a fixed shuffle, as an .npz file."""
+    found = ukemi.data.load(name, folder=folder)
+    rows = torch.from_numpy(np.random.default_rng(0).permutation(len(found.train))[:count])
+    few, path = found.train.take(rows), place / "few.npz"
+    arrays = {"x_train": few.images, "y_train": few.labels, "x_test": found.test.images, "y_test": found.test.labels}
+    np.savez(path, **{key: torch.as_tensor(value).numpy() for key, value in arrays.items()})
+    return path
 
 
 def measured(config: TrainConfig, cell: dict[str, Any], validation: bool) -> dict[str, Any]:
@@ -69,7 +83,10 @@ def measured(config: TrainConfig, cell: dict[str, Any], validation: bool) -> dic
 def run(args: argparse.Namespace) -> None:
     args.out.parent.mkdir(parents=True, exist_ok=True)
     done = read(args.out)
-    started, began = perf_counter(), {"device": device_name(), "torch": torch.__version__, "commit": commit()}
+    started, began = (
+        perf_counter(),
+        {"device": device_name(), "torch": torch.__version__, "commit": args.commit or commit()},
+    )
     for seed in args.seeds:
         for cell in cells(args.cells, args.groups):
             if args.names and cell["name"] not in args.names:
@@ -103,7 +120,9 @@ def report(args: argparse.Namespace) -> None:
     text += " mean ± standard deviation over n seeds. Seconds run from reading the data to the written weights.\n"
     for group, members in groupby(cells(args.cells, args.groups), key=lambda cell: cell["group"]):
         text += f"\n## {group}\n\n"
-        text += "| cell | n | accuracy | robust | grid | paper | target | epochs | seconds | s / epoch | passes saved |\n"
+        text += (
+            "| cell | n | accuracy | robust | grid | paper | target | epochs | seconds | s / epoch | passes saved |\n"
+        )
         text += "| --- " * 11 + "|\n"
         for cell in members:
             own = [line for line in lines if line["group"] == group and line["name"] == cell["name"]]
@@ -132,9 +151,6 @@ def device_name() -> str:
 
 
 def commit() -> str:
-    stored = HERE / "commit.txt"  # where the tree travels without its history
-    if stored.exists():
-        return stored.read_text().strip()
     found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE)
     return found.stdout.strip() or "unknown"
 
@@ -150,6 +166,7 @@ def main() -> None:
     parser.add_argument("--validation", type=float, default=0.0)
     parser.add_argument("--change", help="JSON of settings that replace a cell's, for trying things out")
     parser.add_argument("--data", type=Path, help="the folder of data sets")
+    parser.add_argument("--commit", help="where the tree travels without its history")
     parser.add_argument("--out", type=Path, default=HERE.parent / "results" / "cells.jsonl")
     args = parser.parse_args()
     (run if args.verb == "run" else report)(args)

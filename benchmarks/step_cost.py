@@ -104,7 +104,9 @@ def main() -> None:
     text = f"# What a step costs\n\n`python benchmarks/step_cost.py --models {' '.join(args.models)}"
     text += f"{' --compile' if args.compile else ''}` on {torch.cuda.get_device_name()}, {versions}.\n"
     text += f"Batch {args.batch}, 3 x 32 x 32, bfloat16, channels last, replayed as a CUDA graph"
-    text += f"{', compiled' if args.compile else ''}; median of {args.repeats} steps, milliseconds, and times standard.\n"
+    text += (
+        f"{', compiled' if args.compile else ''}; median of {args.repeats} steps, milliseconds, and times standard.\n"
+    )
     for model in args.models:
         text += f"\n| {model} | ms | x standard |\n| --- | --- | --- |\n"
         standard = 0.0

@@ -26,7 +26,9 @@ def test_updates_are_masked_from_the_first_bad_one_on(optimiser: str) -> None:
         gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
         guard.mask(losses.detach(), gradients)
         made.step()
-        guard.remember(0, number, torch.tensor([10, 11]), Stepped(losses.detach(), torch.full((2, 4), 0.05), torch.zeros(2, 3)))
+        guard.remember(
+            0, number, torch.tensor([10, 11]), Stepped(losses.detach(), torch.full((2, 4), 0.05), torch.zeros(2, 3))
+        )
 
     step(0, torch.ones(2, 3))
     good = [parameter.clone() for parameter in model.parameters()]

@@ -85,9 +85,11 @@ class Sensei(Searching):
                 self._trained(model, batch.images, batch.labels, batch.index, epoch)
 
     def plan(self, batches: Sequence[Tensor]) -> list[int]:
-        """How many rows of each batch are searched, filled up; the device is waited for once."""
-        if not self.skips or self._store is None or self.settings.when == "epoch":
+        """How many rows of each batch are searched, filled up, or -1 for all; the device is waited for once."""
+        if self._epoch < self.settings.warmup:
             return [0] * len(batches)
+        if not self.skips or self._store is None or self.settings.when == "epoch":
+            return [-1] * len(batches)
         active = self._store.active
         counts = torch.stack([active[index.to(active.device)].sum() for index in batches]).tolist()
         return [self._filled(count, len(index), active.device) for count, index in zip(counts, batches, strict=True)]

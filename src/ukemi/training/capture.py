@@ -1,5 +1,6 @@
 """A training step as a CUDA graph: at small batches a GPU waits for launches, and a graph is one launch."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,8 +10,9 @@ from torch import Tensor
 
 from ukemi.data import Batch
 
-WARM_UP = 3
-"""steps that run eagerly first: libraries choose kernels and optimisers make their state, which can't be captured"""
+WARM_UP = 2
+"""steps of every kind that run eagerly first: libraries choose kernels, compilers compile and optimisers make their
+state, none of which can be captured"""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Replayed:
 
     def __init__(self, step: Step, batch_size: int, enabled: bool, note: Callable[[str], None]) -> None:
         self._step, self._size, self._enabled, self._note = step, batch_size, enabled, note
-        self._done = 0
+        self._done: Counter[int] = Counter()
         self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, Stepped]] = {}
         self._old: dict[int, tuple[torch.cuda.CUDAGraph, Stepped]] = {}
         self._memory = torch.cuda.graph_pool_handle() if enabled else None
@@ -54,8 +56,10 @@ class Replayed:
         self._old, self._graphs = self._graphs or self._old, {}
 
     def __call__(self, batch: Batch, kind: int = 0) -> Stepped:
-        if not self._enabled or len(batch.index) != self._size or self._done < WARM_UP:
-            self._done += 1
+        if not self._enabled or len(batch.index) != self._size:
+            return self._step(batch)
+        if self._done[kind] < WARM_UP:
+            self._done[kind] += 1
             return self._step(batch)
         if kind not in self._graphs and not self._capture(batch, kind):
             return self._step(batch)
