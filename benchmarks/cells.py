@@ -4,7 +4,7 @@
     python benchmarks/cells.py report
 
 The cells are in `benchmarks/cells.toml`: every one is a training (the settings of `ukemi train`) and the grid on which
-it is measured. One line per finished cell and seed goes to `results/cells.jsonl`; a cell that is there is not run again.
+it is measured. One line per finished cell and seed goes to `results/cells.jsonl`; what is there is not run again.
 --validation 0.1 measures on a validation split instead of the test set, to choose settings; such lines say so.
 """
 
@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import tempfile
 import tomllib
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -65,7 +65,7 @@ def measured(config: TrainConfig, cell: dict[str, Any], validation: bool) -> dic
     run = train(config, quiet=True)
     row: dict[str, Any] = {"seconds": perf_counter() - began}
     log = run.read_log()
-    row["epoch_seconds"] = statistics.median(b["seconds"] - a["seconds"] for a, b in zip(log, log[1:], strict=False))
+    row["epoch_seconds"] = statistics.median(b["seconds"] - a["seconds"] for a, b in pairwise(log))
     row["scoring_forwards"] = log[-1]["scoring_forwards"]
     row["scoring_forwards_saved"] = log[-1].get("scoring_forwards_saved", 0)
     sets, device = load_sets(config), config.chosen_device()
@@ -130,8 +130,8 @@ def report(args: argparse.Namespace) -> None:
             if not own:
                 text += f"| {cell['name']} | open | | | {cell['grid']} | {about[0]} | {about[1]} | | | | |\n"
                 continue
-            text += f"| {cell['name']} | {len(own)} | {spread(own, 'accuracy')} | {spread(own, 'robust')} | {cell['grid']} |"
-            text += f" {about[0]} | {about[1]} | {own[0]['epochs']} | {spread(own, 'seconds', 1)} |"
+            text += f"| {cell['name']} | {len(own)} | {spread(own, 'accuracy')} | {spread(own, 'robust')} |"
+            text += f" {cell['grid']} | {about[0]} | {about[1]} | {own[0]['epochs']} | {spread(own, 'seconds', 1)} |"
             saved = sum(line["scoring_forwards_saved"] for line in own)
             share = saved / max(1, saved + sum(line["scoring_forwards"] for line in own))
             text += f" {spread(own, 'epoch_seconds', 1)} | {f'{share:.0%}' if saved else ''} |\n"

@@ -1,4 +1,4 @@
-"""What a training step costs on a GPU: standard, random, worst-of, the SENSEI family, in one run, replayed as CUDA graphs.
+"""What a training step costs on a GPU: standard, random, worst-of and the SENSEI family in one run, as CUDA graphs.
 
     python benchmarks/step_cost.py --models resnet20 resnet18 --compile
 

@@ -12,12 +12,13 @@ import torch
 from pydantic import BaseModel
 
 import ukemi
-from ukemi.augmenters import AUGMENTERS
+from ukemi.augmenters import AUGMENTERS, PRESETS
 from ukemi.cli.augmenters import AugmentersConfig
 from ukemi.cli.data import DataConfig
 from ukemi.cli.demo import DemoConfig
 from ukemi.cli.evaluate import EvaluateConfig
 from ukemi.cli.models import ModelsConfig
+from ukemi.objectives import OBJECTIVES
 from ukemi.training import TrainConfig
 
 ROOT = Path(__file__).parents[1]
@@ -48,6 +49,10 @@ ORDER = [
 
 PUBLIC = [
     "AUGMENTERS",
+    "FITNESS",
+    "OBJECTIVES",
+    "PRESETS",
+    "Scored",
     "Augmenter",
     "GRIDS",
     "Gene",
@@ -68,8 +73,8 @@ PUBLIC = [
 ]
 
 FLAGS = {
-    "train": """augmenter batch-size channels-last checkpoint-minutes compile cuda-graphs data data-folder device drops
-        epochs flips genes learning-rate model model-arguments momentum optimiser out precision robust-every
+    "train": """augmenter average batch-size channels-last checkpoint-minutes compile cuda-graphs data data-folder device
+        drops epochs flips genes learning-rate model model-arguments momentum objective optimiser out precision robust-every
         robust-images schedule seed size smoothing space tensorboard validate-every validation weight-decay weights""",
     "evaluate": """data data-folder device fail-under gallery genes grid images junit landscapes levels mean
         mean-accuracy model model-arguments out run seed size space split std weights""",
@@ -79,8 +84,14 @@ FLAGS = {
     "augmenters": "",
     "standard": "name",
     "random": "name",
-    "worst-of": "identity k name select when",
-    "sensei": "crossover edge identity keep name population selection warmup",
+    "worst-of": "fitness identity k name when",
+    **dict.fromkeys(
+        PRESETS,
+        """cap coin compete crossing crossover edge first fitness identity invalid keep mutation name parents population
+        selection skip skipped threshold warmup when""",
+    ),
+    "cross-entropy": "name",
+    "consistency": "kind labels-on name statistics stop-clean weight",
 }
 SCHEMAS: dict[str, type[BaseModel]] = {
     "train": TrainConfig,
@@ -90,6 +101,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "models": ModelsConfig,
     "augmenters": AugmentersConfig,
     **AUGMENTERS,
+    **OBJECTIVES,
 }
 
 

@@ -1,9 +1,11 @@
 """ukemi: finds where an image classifier breaks and trains it until it holds."""
 
-from ukemi.augmenters import AUGMENTERS, Augmenter, Random, Sensei, Standard, WorstOf
+from ukemi.augmenters import AUGMENTERS, PRESETS, Augmenter, Random, Sensei, Standard, WorstOf
 from ukemi.errors import UserError
+from ukemi.fitness import FITNESS, Scored
 from ukemi.measures import Robustness, robust_accuracy
 from ukemi.models import Normalize
+from ukemi.objectives import OBJECTIVES
 from ukemi.spaces import GRIDS, T2, T3, T6, Gene, Space, named_grid
 from ukemi.variations import vary
 
@@ -11,7 +13,10 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AUGMENTERS",
+    "FITNESS",
     "GRIDS",
+    "OBJECTIVES",
+    "PRESETS",
     "T2",
     "T3",
     "T6",
@@ -20,6 +25,7 @@ __all__ = [
     "Normalize",
     "Random",
     "Robustness",
+    "Scored",
     "Sensei",
     "Space",
     "Standard",

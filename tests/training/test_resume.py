@@ -33,6 +33,10 @@ AUGMENTERS: dict[str, dict[str, Any]] = {
     "ukemi": {"name": "ukemi", "population": 4, "fitness": "likelihood-surprise"},
     "worst-of-epoch": {"name": "worst-of", "k": 2, "when": "epoch"},
 }
+MORE: dict[str, dict[str, Any]] = {
+    "sensei-sa": {"objective": {"name": "consistency", "statistics": "separate-worst"}, "average": 0.9},
+    "ukemi": {"objective": {"name": "consistency", "kind": "l2", "labels_on": "both"}},
+}
 POINTS = ["before-write", "in-write", "before-flush", "before-rename", "after-rename", "mid-epoch"]
 
 
@@ -71,6 +75,7 @@ def settings(images: Path, out: Path, augmenter: str) -> dict[str, Any]:
         "device": "cpu",
         "checkpoint_minutes": 1e-9,  # after every step
         "out": out,
+        **MORE.get(augmenter, {}),
     }
 
 

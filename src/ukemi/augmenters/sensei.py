@@ -134,6 +134,8 @@ class Sensei(Searching):
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         if not state:
             return
+        if "begun" not in state or "epoch" not in state:
+            raise UserError(f"augmenter: {', '.join(sorted(state))} is not the state of a SENSEI search.")
         self.samples, device = len(state["begun"]), state["begun"].device
         store = self._stored(device)
         for name, mine in store.state_dict().items():

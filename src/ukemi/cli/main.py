@@ -15,6 +15,7 @@ COMMANDS = {
     "demo": "break a small network, train it again two ways, and see the difference (about two minutes)",
     "train": "train a classifier, plainly or against its own worst variations",
     "evaluate": "find where a classifier breaks: table, JSON and a page with pictures",
+    "search": "see how well each method finds an image's worst variant, at equal cost, beside an exhaustive grid",
     "data": "list data sets: what is there, where it was looked for, how to get it",
     "models": "list networks with their parameter counts",
     "augmenters": "list augmenters with their settings",

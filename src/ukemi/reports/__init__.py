@@ -3,6 +3,7 @@
 from ukemi.reports.evaluation import Broken, Evaluation, Terrain, examine
 from ukemi.reports.junit import Check, checks_of, parse_fail_under, write_junit
 from ukemi.reports.page import write_page, write_training_page
+from ukemi.reports.search import search_summary, search_table, write_search
 from ukemi.reports.summary import summary, write_json
 from ukemi.reports.table import table
 
@@ -14,10 +15,13 @@ __all__ = [
     "checks_of",
     "examine",
     "parse_fail_under",
+    "search_summary",
+    "search_table",
     "summary",
     "table",
     "write_json",
     "write_junit",
     "write_page",
+    "write_search",
     "write_training_page",
 ]

@@ -1,0 +1,163 @@
+"""`ukemi search`."""
+
+from pathlib import Path
+from time import monotonic
+from typing import Annotated, Any, Literal
+
+import tyro
+from pydantic import Field
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from torch import nn
+
+from ukemi import reports
+from ukemi.augmenters import AUGMENTERS, AugmenterConfig
+from ukemi.cli.evaluate import EvaluateConfig, _model_and_data
+from ukemi.cli.parse import parse
+from ukemi.data import Data
+from ukemi.errors import UserError
+from ukemi.measures import SearchQuality, search_quality
+from ukemi.measures.inner import SEARCHES, Method
+from ukemi.schema import Fixed, Number, Schema
+from ukemi.spaces import GRIDS, Gene, Space
+from ukemi.training.config import device_of
+from ukemi.training.setup import fixed_subset
+
+BROUGHT = (
+    *("run", "model", "model_arguments", "weights", "mean", "std", "data", "data_folder", "size", "split"),
+    *("space", "genes", "seed"),
+)
+"""What `ukemi evaluate` brings model and data by."""
+
+
+class SearchConfig(Schema):
+    """Measures how well each method finds the worst variants of a classifier's images while its weights rest, at equal
+    forward passes, beside an exhaustive grid; writes a table, search.json and a page with curves.
+
+    `ukemi search RUN` takes a run folder of `ukemi train`; --model, --weights and --data work as in `ukemi evaluate`.
+    """
+
+    run: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")] = None
+    """A run folder: its model on its data set."""
+    model: str | None = None
+    """A network by name, or your own as package.module:factory."""
+    model_arguments: Fixed[dict[str, Any]] = {}
+    """Keyword arguments for your own factory (TOML only)."""
+    weights: Path | None = None
+    """The model's weights: safetensors, or .pt with tensors only."""
+    mean: tuple[Number, ...] = ()
+    """Per channel: put a normalisation in front of a model that wants normalised pixels."""
+    std: tuple[Number, ...] = ()
+    """Belongs to --mean."""
+    data: str | None = None
+    """A data set by name, an image folder, an .npz file, or package.module:name; default: the run's."""
+    data_folder: Path | None = None
+    """Where data sets lie; default: $UKEMI_DATA, ./data, ~/.cache/ukemi."""
+    size: int | None = Field(None, ge=8)
+    """Resize images to this side."""
+    split: Literal["test", "train"] = "test"
+    """Which part of the data is searched."""
+    images: int = Field(200, ge=1)
+    """Search at most this many images, a fixed choice by the seed."""
+    methods: tuple[str, ...] = SEARCHES
+    """Augmenters by name (see `ukemi augmenters`), settings behind commas: worst-of,k=20 or ukemi,edge=0.5,keep=0.2."""
+    generations: int = Field(20, ge=1)
+    """Each method may spend ten forward passes per image and generation."""
+    seeds: int = Field(3, ge=1)
+    """Search so many times, from --seed on, for the standard deviation."""
+    space: str | None = None
+    """What is varied: t2, t3, t6, or package.module:SPACE; default: the run's, or t3."""
+    genes: Fixed[tuple[Gene, ...]] = ()
+    """A space of your own, as [[genes]] tables (TOML only)."""
+    levels: int = Field(3, ge=2)
+    """The grid's values per gene: low, middle and high for 3."""
+    grid: str | None = None
+    """A named grid instead of space and levels: t3-81, t6-2187, t3-81-3px, t6-2187-3px, engstrom-775, t2-27."""
+    out: Path | None = None
+    """Where to write; default: RUN/search, or ./search."""
+    seed: int = Field(0, ge=0, lt=2**32)
+    """The first seed; draws the images too and, without a run, splits data that have no test part."""
+    device: str = "auto"
+    """cpu, cuda, …; auto takes a GPU where there is one."""
+
+
+def run(arguments: list[str]) -> int:
+    config = parse(SearchConfig, arguments, "search")
+    methods = _checked(config)
+    device = device_of(config.device)
+    brought = EvaluateConfig(**{name: getattr(config, name) for name in BROUGHT})
+    model, data, space, named, _ = _model_and_data(brought, device)
+    data = fixed_subset(data, min(config.images, len(data)), config.seed)
+    began = monotonic()
+    seeds = range(config.seed, config.seed + config.seeds)
+    found = _measured(model, data, space, methods, config.generations, config.grid or config.levels, seeds)
+    out = _out(config)
+    reports.write_search(
+        out,
+        found,
+        title=str(config.run or config.model),
+        settings={**named, **config.model_dump(mode="json", exclude={*BROUGHT, "out"}), "space": found.space.name},
+        seconds=monotonic() - began,
+        device=str(device),
+    )
+    console = Console(highlight=False)
+    console.print(reports.search_table(found))
+    console.print(f"numbers: {out / 'search.json'}\npage:    {out / 'page.html'}", soft_wrap=True)
+    return 0
+
+
+def method_of(text: str) -> AugmenterConfig:
+    """Settings from `NAME` or `NAME,SETTING=VALUE,…`."""
+    name, *settings = text.split(",")
+    if name not in AUGMENTERS or name == "standard":
+        known = ", ".join(known for known in AUGMENTERS if known != "standard")
+        raise UserError(f"methods: {name!r} is none of {known}.")
+    pairs = [setting.partition("=") for setting in settings]
+    if not all(key and equals and value for key, equals, value in pairs):
+        raise UserError(f"methods: {text!r} should have the form NAME,SETTING=VALUE,SETTING=VALUE.")
+    return AUGMENTERS[name](**{key.replace("-", "_"): value for key, _, value in pairs})
+
+
+def _out(config: SearchConfig) -> Path:
+    return config.out or (Path("search") if config.run is None else config.run / "search")
+
+
+def _checked(config: SearchConfig) -> dict[str, Method]:
+    """The methods; and what can be known to be wrong before anything is measured."""
+    if not config.methods:
+        raise UserError("methods: at least one is needed.")
+    methods: dict[str, Method] = {text: method_of(text) for text in config.methods}
+    if (config.run is None) == (config.model is None):
+        raise UserError("search needs a run folder, or --model with --data (one of the two).")
+    if config.run is None and config.data is None:
+        raise UserError("data: search --model needs --data: a data set by name, an image folder or an .npz file.")
+    beside = [name for name in ("weights", "mean", "std", "model_arguments") if getattr(config, name)]
+    if config.run is not None and beside:
+        raise UserError(
+            f"{beside[0].replace('_', '-')}: a run brings its own model, so it can't stand beside {config.run}."
+        )
+    if config.grid is not None and config.grid not in GRIDS:
+        raise UserError(f"grid: {config.grid!r} is none of {', '.join(GRIDS)}.")
+    if _out(config).is_file():
+        raise UserError(f"out: {_out(config)} is a file; a folder is needed.")
+    return methods
+
+
+def _measured(
+    model: nn.Module,
+    data: Data,
+    space: Space,
+    methods: dict[str, Method],
+    generations: int,
+    grid: int | str,
+    seeds: range,
+) -> SearchQuality:
+    """The search with a progress bar."""
+    columns = (TextColumn("search"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("search", total=None)
+
+        def told(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+
+        return search_quality(model, data, space, methods, generations=generations, grid=grid, seed=seeds, report=told)

@@ -1,0 +1,371 @@
+"""The SENSEI family against plain Python: generations, survivors, skipping, presets, and what a user may plug in."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from ukemi import T3, T6, Sensei, UserError, vary
+from ukemi.augmenters import PRESETS
+from ukemi.augmenters.store import Store
+from ukemi.data import DataSet
+from ukemi.fitness import Scored
+from ukemi.genetics import Breeding, first_population, operators, unpacked
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "genetics"))
+from test_genetics import slow_children
+
+
+def rows(data: DataSet, count: int = 8) -> tuple[Tensor, Tensor, Tensor]:
+    batch = data.train.batch(torch.arange(count), "cpu")
+    return batch.images.double(), batch.labels, batch.index
+
+
+def losses_of(model: nn.Module, image: Tensor, label: Tensor, codes: list[list[int]]) -> list[float]:
+    with torch.no_grad():
+        genes = T3.decode(torch.tensor(codes))
+        logits = model.eval()(vary(image.expand(len(codes), -1, -1, -1), genes, T3))
+    return nn.functional.cross_entropy(logits, label.expand(len(codes)), reduction="none").tolist()
+
+
+class SlowSA:
+    """SENSEI-SA for one sample in plain Python: who is scored, what is trained, whether it is searched next time."""
+
+    def __init__(self, sample: int, threshold: float, compete: bool) -> None:
+        self.sample, self.threshold, self.compete = sample, threshold, compete
+        self.parents = first_population(torch.tensor([sample]), 10, T3, seed=4)[0].tolist()
+        self.begun, self.active, self.worst = False, True, [0, 0, 0, 0]
+        self.scored = 0
+
+    def epoch(self, model: nn.Module, image: Tensor, label: Tensor, epoch: int) -> list[int]:
+        if not self.active:
+            return self.worst
+        if not self.compete:
+            candidates = slow_children(self.parents, self.sample, 10, T3, 4, epoch)
+        elif self.begun:
+            how = Breeding(apart=True, edge=0.3)
+            candidates = self.parents + slow_children(self.parents, self.sample, 6, T3, 4, epoch, how)
+        else:
+            candidates = self.parents
+        losses = losses_of(model, image, label, candidates)
+        order = sorted(range(10), key=lambda at: (-losses[at], at))
+        self.parents, self.begun = [candidates[at] for at in order[:4]], True
+        self.worst = candidates[order[0]]
+        clean = losses_of(model, image, label, [T3.encode(T3.identity()).tolist()])[0]
+        self.active = not all(loss <= self.threshold for loss in [*losses, clean])
+        self.scored += 11
+        return self.worst
+
+    def observed(self, loss: float, searched: bool) -> None:
+        if not searched:
+            self.active = loss > self.threshold
+
+
+@pytest.mark.parametrize("compete", [False, True])
+@pytest.mark.parametrize("observes", [True, False])
+def test_selective_augmentation_equals_the_slow_one(
+    compete: bool, observes: bool, tiny_net: nn.Module, fashion: DataSet
+) -> None:
+    images, labels, index = rows(fashion)
+    model, threshold = tiny_net.double(), 2.38
+    preset = {"settings": "ukemi", "skip": "loss", "edge": 0.3} if compete else {"settings": "sensei-sa"}
+    sensei = Sensei(T3, samples=8, seed=4, threshold=threshold, **preset)
+    slow = [SlowSA(sample, threshold, compete) for sample in range(8)]
+    skipped = 0
+    for epoch in range(1, 7):
+        searched = [one.active for one in slow]
+        expected = [one.epoch(model, images[at], labels[at], epoch) for at, one in enumerate(slow)]
+        order = torch.randperm(8)
+        for part in order.split(3):
+            found = sensei(model, images[part], labels[part], index[part], epoch)
+            assert sensei.genes is not None and torch.equal(found, vary(images[part], sensei.genes, T3))
+            assert T3.encode(sensei.genes).tolist() == [expected[at] for at in part.tolist()]
+            with torch.no_grad():
+                logits = model.eval()(found)
+            if observes:
+                sensei.observe(index[part], logits, labels[part])
+        skipped += searched.count(False)
+        with torch.no_grad():  # weights move a little, so that robust samples stop being so
+            model[5].bias += 0.02 * torch.arange(10)
+        if observes:
+            # what observe saw: the logits before the weights moved
+            with torch.no_grad():
+                model[5].bias -= 0.02 * torch.arange(10)
+                for at, one in enumerate(slow):
+                    one.observed(losses_of(model, images[at], labels[at], [expected[at]])[0], searched[at])
+                model[5].bias += 0.02 * torch.arange(10)
+        else:
+            for at, one in enumerate(slow):  # nobody observed: the next visit's own pass decides
+                one.observed(losses_of(model, images[at], labels[at], [expected[at]])[0], searched[at])
+        if observes:
+            assert sensei.state_dict()["coming"].tolist() == [one.active for one in slow]
+    assert 0 < skipped < 40
+    passes = sum(one.scored for one in slow)
+    assert sensei.forwards == passes + (0 if observes else skipped_again(sensei, passes))
+    assert sensei.spared == 11 * skipped
+
+
+def skipped_again(sensei: Sensei, passes: int) -> int:
+    """Where nobody observes, every sample that was skipped costs one pass at its next visit."""
+    again = sensei.forwards - passes
+    assert 0 < again < 48
+    return again
+
+
+def test_a_skipped_sample_is_searched_again_once_its_loss_rises(tiny_net: nn.Module, fashion: DataSet) -> None:
+    images, labels, index = rows(fashion)
+    sensei = Sensei(T3, samples=8, settings="sensei-sa", threshold=100.0)
+    model = tiny_net.double()
+    sensei(model, images, labels, index, 1)
+    logits = torch.zeros(8, 10)
+    sensei.observe(index, logits, labels)
+    before = sensei.forwards
+    sensei(model, images, labels, index, 2)
+    assert sensei.forwards == before and sensei.spared == 88  # all robust: no pass at all
+    logits[3, labels[3]] = -1000.0  # sample 3 falls
+    sensei.observe(index, logits, labels)
+    sensei(model, images, labels, index, 3)
+    assert sensei.forwards == before + 11
+    assert sensei.state_dict()["active"].tolist() == [at == 3 for at in range(8)]
+
+
+@pytest.mark.parametrize("skipped", ["worst", "clean", "random"])
+def test_what_a_skipped_sample_is_trained_on(skipped: str, tiny_net: nn.Module, fashion: DataSet) -> None:
+    images, labels, index = rows(fashion)
+    sensei = Sensei(T3, samples=8, settings="sensei-sa", threshold=100.0, skipped=skipped, seed=9)
+    model = tiny_net.double()
+    first = sensei(model, images, labels, index, 1)
+    sensei.observe(index, torch.zeros(8, 10), labels)
+    second = sensei(model, images, labels, index, 2)
+    expected = {"worst": first, "clean": images, "random": vary(images, T3.sample(index, seed=9, epoch=2)[:, 0], T3)}
+    assert torch.equal(second, expected[skipped])
+
+
+def test_classification_decides_where_it_is_asked_to(fashion: DataSet) -> None:
+    images, labels, index = rows(fashion)
+
+    class Knows(nn.Module):
+        """Right on the first four samples, wrong on the others, whatever the variant; its losses are high."""
+
+        def forward(self, x: Tensor) -> Tensor:
+            said = labels.clone()
+            said[4:] = (said[4:] + 1) % 10
+            return nn.functional.one_hot(said.repeat_interleave(len(x) // 8), 10).double() * 0.1
+
+    sensei = Sensei(T3, samples=8, settings="sensei-sa", skip="classification")
+    sensei(Knows(), images, labels, index, 1)
+    assert sensei.state_dict()["coming"].tolist() == [False] * 4 + [True] * 4
+    sensei = Sensei(T3, samples=8, settings="sensei-sa")
+    sensei(Knows(), images, labels, index, 1)
+    assert sensei.state_dict()["coming"].all()
+
+
+def test_planned_and_unplanned_batches_give_the_same(tiny_net: nn.Module, fashion: DataSet) -> None:
+    images, labels, index = rows(fashion)
+    model = tiny_net.double()
+    made = [Sensei(T3, samples=8, settings="sensei-sa", threshold=2.38) for _ in range(2)]
+    for epoch in range(1, 4):
+        for at, sensei in enumerate(made):
+            sensei._turn(sensei._stored(index.device), epoch)
+            if at:
+                sensei.planned = sensei.plan([index])[0]
+        outs = [sensei(model, images, labels, index, epoch) for sensei in made]
+        assert torch.equal(*outs)
+        for sensei, out in zip(made, outs, strict=True):
+            with torch.no_grad():
+                sensei.observe(index, model.eval()(out), labels)
+    assert made[0].forwards == made[1].forwards < 8 * 11 * 3
+
+
+def test_rows_that_only_fill_a_shape_change_nothing(tiny_net: nn.Module, fashion: DataSet) -> None:
+    images, labels, index = rows(fashion)
+    model = tiny_net.double()
+    plain, filled = (Sensei(T3, samples=8, settings="sensei-sa", threshold=2.38) for _ in range(2))
+    for epoch in range(1, 4):
+        found = plain(model, images, labels, index, epoch)
+        filled._turn(filled._stored(index.device), epoch)
+        filled.planned = 8  # more rows than are active
+        assert torch.equal(filled(model, images, labels, index, epoch), found)
+        for sensei in (plain, filled):
+            sensei.observe(index, torch.zeros(8, 10), labels)
+    a, b = plain.state_dict(), filled.state_dict()
+    assert all(torch.equal(a[name], b[name]) for name in a) and filled.forwards > plain.forwards
+
+
+def test_an_epoch_wise_search_equals_a_batch_wise_one_on_frozen_weights(tiny_net: nn.Module, fashion: DataSet) -> None:
+    model = tiny_net.double()
+    images, labels, index = rows(fashion)
+    data = replace(fashion.train.take(index), images=images)
+    ahead = Sensei(T3, samples=8, when="epoch", crossing="one-point-or-none")
+    now = Sensei(T3, samples=8, crossing="one-point-or-none")
+    for epoch in range(1, 4):
+        ahead.begin_epoch(model, data, epoch)
+        assert torch.equal(ahead(model, images, labels, index, epoch), now(model, images, labels, index, epoch))
+    assert ahead.forwards == now.forwards
+
+
+def test_released_steps_stay_in_range_share_a_coin_and_are_capped(tiny_net: nn.Module, fashion: DataSet) -> None:
+    images, labels, index = rows(fashion)
+    model = tiny_net.double()
+    sensei = Sensei(T3, samples=8, settings="sensei-released", cap=1, seed=2)
+    plain = Sensei(T3, samples=8, settings="sensei-released", cap=0, seed=2)
+    first = sensei(model, images, labels, index, 0), plain(model, images, labels, index, 0)
+    changed = (first[0] != first[1]).flatten(1).any(1)
+    with torch.no_grad():
+        said = model.eval()(first[1]).argmax(1)
+    seen: set[tuple[int, int]] = set()
+    for at in range(8):  # a pair of classes may be trained as mistaken once; then the second-worst comes
+        pair = int(labels[at]), int(said[at])
+        assert bool(changed[at]) == (pair[0] != pair[1] and pair in seen)
+        seen.add(pair)
+    for epoch in range(1, 5):
+        sensei(model, images, labels, index, epoch)
+        assert sensei.genes is not None and T3.contains(sensei.genes).all()
+    assert sensei.state_dict()["batch"].tolist() == [1]  # counted anew in every epoch
+
+
+def test_competing_parents_never_get_lost_on_frozen_weights(tiny_net: nn.Module, fashion: DataSet) -> None:
+    images, labels, index = rows(fashion)
+    model = tiny_net.double()
+    sensei = Sensei(T3, samples=8, settings="ukemi")
+    best = torch.zeros(8)
+    for epoch in range(1, 6):
+        sensei(model, images, labels, index, epoch)
+        fitness = sensei.state_dict()["fitness"].clone()
+        assert (fitness >= best).all()
+        best = fitness
+        parents = unpacked(sensei.state_dict()["parents"])
+        assert all(len(torch.unique(row, dim=0)) == 4 for row in parents)
+
+
+@given(seed=st.integers(0, 99), preset=st.sampled_from([name for name in PRESETS if name != "augmentation"]))
+def test_genes_stay_in_range_over_generations(seed: int, preset: str) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 3)).double()
+    images, labels, index = torch.rand(5, 1, 6, 6).double(), torch.arange(5) % 3, torch.arange(5)
+    sensei = Sensei(T6, samples=5, settings=preset, seed=seed)
+    for epoch in range(3):
+        sensei(model, images, labels, index, epoch)
+        if sensei.genes is not None:
+            assert T6.contains(sensei.genes).all()
+    parents = unpacked(sensei.state_dict()["parents"])
+    assert (parents >= 0).all() and (parents <= T6.last_codes()).all()
+
+
+def test_memory_of_a_large_set() -> None:
+    """10 chromosomes per sample of T6 for 1.28 million samples, for the hungriest selection."""
+    store = Store.empty(1000, 10, 7, torch.device("cpu"), worst=False, flags=False)
+    taken = sum(tensor.numel() * tensor.element_size() for tensor in store.state_dict().values())
+    assert taken * 1280 < 200e6
+
+
+def mine_selection(fitness_NK: Tensor, index_N: Tensor, keep: int, *, seed: int, epoch: int) -> Tensor:
+    """The least fit, for a test that sees it at work."""
+    return fitness_NK.argsort(dim=1, stable=True)[:, :keep]
+
+
+def mine_crossover(first_NPG: Tensor, second_NPG: Tensor, draw: operators.Draw, space: Any) -> Tensor:
+    return first_NPG
+
+
+def mine_mutation(parents_NPG: Tensor, fitness_N: Tensor, draw: operators.Draw, space: Any, edge: float) -> Tensor:
+    return torch.zeros_like(parents_NPG)
+
+
+def mine_fitness(scored: Scored) -> Tensor:
+    return -scored.images.flatten(1).sum(1)
+
+
+def bad_shape(scored: Scored) -> Tensor:
+    return scored.logits
+
+
+def bad_nan(scored: Scored) -> Tensor:
+    return scored.logits[:, 0] * float("nan")
+
+
+def test_anyones_own_parts_by_name(tiny_net: nn.Module, fashion: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    images, labels, index = rows(fashion)
+    here = "test_sensei"
+    sensei = Sensei(
+        T3,
+        samples=8,
+        selection=f"{here}:mine_selection",
+        crossing=f"{here}:mine_crossover",
+        mutation=f"{here}:mine_mutation",
+        fitness=f"{here}:mine_fitness",
+        crossover=0.5,
+    )
+    model = tiny_net.double()
+    found = sensei(model, images, labels, index, 1)
+    parents = unpacked(sensei.state_dict()["parents"])
+    first = first_population(index, 10, T3, seed=0)
+    zero = (parents == 0).all(-1)
+    copied = (parents[:, :, None] == first[:, None]).all(-1).any(-1)
+    assert (zero | copied).all() and zero.any() and copied.any()
+    darkest = vary(images, sensei.genes, T3).flatten(1).sum(1)  # type: ignore[arg-type]
+    assert torch.equal(found.flatten(1).sum(1), darkest)
+    by_object = Sensei(T3, samples=8, fitness=mine_fitness, selection=mine_selection)
+    assert by_object.settings.model_dump(mode="json")["fitness"] == f"{mine_fitness.__module__}:mine_fitness"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"fitness": bad_shape}, r"fitness: bad_shape gave \[80, 10\], but one number per variant, \[80\], is needed"),
+        ({"fitness": bad_nan}, r"fitness: bad_nan gave NaN"),
+    ],
+)
+def test_a_wrong_fitness_is_named(options: dict[str, Any], said: str, tiny_net: nn.Module, fashion: DataSet) -> None:
+    images, labels, index = rows(fashion)
+    with pytest.raises(UserError, match=said):
+        Sensei(T3, samples=8, **options)(tiny_net.double(), images, labels, index, 1)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Sensei(T3, fitness="luck"), r"fitness: 'luck' is not known; known are cross-entropy"),
+        (lambda: Sensei(T3, selection="luck"), r"augmenter\.selection: 'luck' is none of elitism, roulette"),
+        (lambda: Sensei(T3, crossing="no.such:thing"), r"augmenter\.crossing: 'no\.such:thing' can't be imported"),
+        (lambda: Sensei(T3, mutation=3), r"augmenter\.mutation: a name or a function is needed, but 3"),
+        (lambda: Sensei(T3, settings="kaizen"), r"settings: 'kaizen' is none of sensei, sensei-sa"),
+        (lambda: Sensei(T3, compete=True, keep=1), r"augmenter\.compete: 10 of 10 live on, which leaves no room"),
+        (lambda: Sensei(T3, settings="sensei-sa", threshold=0), r"augmenter\.threshold: should be greater than 0"),
+        (lambda: Sensei(T3, when="later"), r"augmenter\.when"),
+        (lambda: Sensei(T3, luck=3), r"augmenter\.luck is not a known field"),
+    ],
+)
+def test_wrong_settings_are_one_sentence(make: Callable[[], Sensei], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        make()
+
+
+def test_a_batch_without_index_is_one_sentence(tiny_net: nn.Module, fashion: DataSet) -> None:
+    images, labels, _ = rows(fashion)
+    sensei = Sensei(T3, samples=8)
+    for wrong in (None, torch.arange(3), torch.arange(8).float()):
+        with pytest.raises(UserError, match=r"index: one whole number per image is needed, a tensor \[8\]"):
+            sensei(tiny_net.double(), images, labels, wrong, 1)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="index: -1 is outside the store of 8 samples"):
+        sensei(tiny_net.double(), images, labels, torch.arange(8) - 1, 1)
+    with pytest.raises(UserError, match=r"begin_epoch\(model, data, 1\)"):
+        Sensei(T3, samples=8, settings="augmentation")(tiny_net.double(), images, labels, torch.arange(8), 1)
+
+
+def test_the_state_of_another_search_is_refused() -> None:
+    small, large = (Sensei(T3, samples=4, population=population) for population in (5, 10))
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
+    for sensei in (small, large):
+        sensei(model, torch.rand(4, 1, 6, 6), torch.zeros(4).long(), torch.arange(4), 1)
+    with pytest.raises(UserError, match=r"augmenter: parents should be \[4, 4, 4\], but it is \[4, 2, 4\]"):
+        large.load_state_dict(small.state_dict())
+    with pytest.raises(UserError, match=r"augmenter: picked is not the state of a SENSEI search"):
+        large.load_state_dict({"picked": torch.zeros(4)})
