@@ -73,9 +73,10 @@ PUBLIC = [
 ]
 
 FLAGS = {
-    "train": """augmenter average batch-size channels-last checkpoint-minutes compile cuda-graphs data data-folder device
-        drops epochs flips genes learning-rate model model-arguments momentum objective optimiser out precision robust-every
-        robust-images schedule seed size smoothing space tensorboard validate-every validation weight-decay weights""",
+    "train": """augmenter average batch-size channels-last checkpoint-minutes compile cuda-graphs data data-folder
+        device drops epochs flips genes learning-rate model model-arguments momentum objective optimiser out precision
+        robust-every robust-images schedule seed size smoothing space tensorboard validate-every validation
+        weight-decay weights""",
     "evaluate": """data data-folder device fail-under gallery genes grid images junit landscapes levels mean
         mean-accuracy model model-arguments out run seed size space split std weights""",
     "demo": "device epochs out seed",

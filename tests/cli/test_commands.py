@@ -369,3 +369,56 @@ def test_a_full_disk_is_one_sentence(
     monkeypatch.setattr(os, "fsync", flushed)
     assert code == 2 and "No space left on device" in err and "Traceback" not in err
     assert Run(Path("here")).last_checkpoint()[0] is not None
+
+
+OWN_PARTS = """
+import torch
+
+def least(fitness_NK, index_N, keep, *, seed, epoch):
+    return fitness_NK.argsort(dim=1, stable=True)[:, :keep]
+
+def dark(scored):
+    return -scored.images.flatten(1).sum(1)
+"""
+
+
+def test_own_parts_of_a_search_from_flags_and_from_toml(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("my_parts.py").write_text(OWN_PARTS)
+    Path("mine.toml").write_text(
+        'epochs = 1\nmodel = "lenet5"\nbatch-size = 1000\n[augmenter]\nname = "sensei"\nwarmup = 0\npopulation = 2\n'
+        'fitness = "my_parts:dark"\n[objective]\nname = "consistency"\nkind = "l2"\n'
+    )
+    flags = ["--augmenter.selection", "my_parts:least", "--out", "r", "--device", "cpu", "--objective.weight", "1/2"]
+    assert run(["train", "--config", "mine.toml", *flags]) == 0
+    config = Run.config_of(Path("r"))
+    assert config.augmenter.fitness == "my_parts:dark" and config.augmenter.selection == "my_parts:least"  # type: ignore[union-attr]
+    assert config.objective.weight == 0.5 and config.objective.kind == "l2"  # type: ignore[union-attr]
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--augmenter", "sensai"], "augmenter: 'sensai' is none of standard, random, worst-of, sensei, sensei-sa"),
+        (["--objective", "hope"], "objective: 'hope' is none of cross-entropy, consistency."),
+        (["--augmenter", "sensei", "--augmenter.fitness", "hope"], "fitness: 'hope' is not known"),
+        (
+            ["--augmenter", "sensei", "--augmenter.crossing", "no.such:one"],
+            "augmenter.crossing: 'no.such:one' can't be",
+        ),
+        (["--augmenter", "ukemi", "--augmenter.population", "1"], "augmenter.population: should be greater than or"),
+        (["--average", "1"], "average: should be less than 1"),
+        (["--data", "no.such:data"], "data: 'no.such:data' can't be imported"),
+    ],
+)
+def test_wrong_parts_are_one_sentence(flags: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["train", *flags, "--out", "r"]) == 2
+    told = capsys.readouterr().err
+    assert said in " ".join(told.split()) and "Traceback" not in told and not Path("r").exists()
+
+
+def test_the_list_of_augmenters_names_presets_fitness_and_objectives(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["augmenters"]) == 0
+    said = capsys.readouterr().out
+    for name in ("sensei-released", "ukemi", "neuron-coverage", "consistency", "--objective.weight"):
+        assert name in said

@@ -8,6 +8,7 @@ from scipy.stats import binomtest
 
 from ukemi import T3, T6, Gene, Space, vary
 from ukemi.reports.words import directions, duration, gene_value, in_words, percent, plural, wilson
+from ukemi.spaces import space_of
 
 
 @given(st.integers(0, 500), st.integers(1, 500))
@@ -67,3 +68,7 @@ def test_numbers() -> None:
     assert percent(0.8721).replace("\u202f", " ") == "87.2 %"
     assert [duration(seconds).replace("\u202f", " ") for seconds in (3, 120, 7200)] == ["3.0 s", "2.0 min", "2.0 h"]
     assert (plural(1, "epoch"), plural(1200, "epoch")) == ("1 epoch", "1,200 epochs")
+
+
+def test_another_protocols_genes_are_said_as_bare_values() -> None:
+    assert in_words([30, 0.1, 0, 0], space_of("t3-kaist")) == "rotation 30, shift left or right 0.1"

@@ -60,7 +60,8 @@ class EvaluateConfig(Schema):
     levels: int = Field(3, ge=2)
     """Values per gene: low, middle and high for 3."""
     grid: str | None = None
-    """A named grid instead of space and levels: t3-81, t6-2187, t3-81-3px, t6-2187-3px, engstrom-775, t2-27."""
+    """A named grid instead of space and levels: t3-81, t6-2187, t3-81-3px, t6-2187-3px, engstrom-775, t2-27; for
+    regression beside the papers' code t3-81-released, t6-2187-released, t3-81-kaist."""
     mean_accuracy: bool = False
     """Also the mean accuracy over all variants (evaluates every one, so it takes longer)."""
     fail_under: tuple[str, ...] = ()

@@ -96,7 +96,11 @@ def run(arguments: list[str]) -> int:
         out,
         found,
         title=str(config.run or config.model),
-        settings={**named, **config.model_dump(mode="json", exclude={*BROUGHT, "out"}), "space": found.space.name},
+        settings={
+            **named,
+            **config.model_dump(mode="json", exclude={*BROUGHT, "out", "device"}),
+            "space": found.space.name,
+        },
         seconds=monotonic() - began,
         device=str(device),
     )

@@ -4,7 +4,7 @@ The paper reads it off the training loss, where a better search also trains anot
 the same images of the same network, is charged for its forward passes, and is held against the exhaustive grid.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -22,7 +22,7 @@ from ukemi.spaces import Space, named_grid
 from ukemi.variations import vary
 
 SEARCHES = ("random", "worst-of", "sensei", "sensei-rw", "sensei-t", "sensei-released", "augmentation", "ukemi")
-"""The augmenters that are compared by default. SENSEI-SA is SENSEI that searches less, which pays while weights move."""
+"""What is compared by default; SENSEI-SA is not, for it is SENSEI that searches less, which pays while weights move."""
 FORWARDS = 10
 """forward passes per image that one generation stands for: the papers' population"""
 BATCH = 128
@@ -54,19 +54,21 @@ class MethodQuality:
     def share(self, within: float | None = None) -> Tensor:
         """Mean loss found as a share of the grid's, per seed: float64 `[S]`; above 1 it beats the grid.
 
-        `within` counts only what was found in so many forward passes per image: the grid's own number is a fair one.
+        `within` counts only what was found in so many forward passes per image (the grid's own number is a fair one);
+        NaN where no generation fits.
         """
-        return self.best[:, self._at(within)].double().mean(1) / self.grid.double().mean()
+        return self._found(within).double().mean(1) / self.grid.double().mean()
 
     def reached(self, within: float | None = None) -> Tensor:
         """Share of the images with a loss at least as high as the grid's, up to rounding, per seed: float64 `[S]`."""
-        return (self.best[:, self._at(within)] >= self.grid - SAME).double().mean(1)
+        found_SN = self._found(within)
+        reached_S = (found_SN >= self.grid - SAME).double().mean(1)
+        return torch.where(found_SN[:, 0].isnan(), torch.nan, reached_S)
 
-    def _at(self, within: float | None) -> int:
-        """The last generation that fits, or the first one where none does."""
-        if within is None:
-            return len(self.forwards) - 1
-        return max(0, int((self.forwards <= within + SAME).sum()) - 1)
+    def _found(self, within: float | None) -> Tensor:
+        """The highest losses `[S, N]` at the end, or after the last generation that fits."""
+        fitting = len(self.forwards) if within is None else int((self.forwards <= within + SAME).sum())
+        return self.best[:, fitting - 1] if fitting else torch.full_like(self.best[:, 0], torch.nan)
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,6 @@ def search_quality(
     generations: int = 20,
     grid: int | str | Tensor = 3,
     seed: int | Sequence[int] = 0,
-    chunk: int | None = None,
     report: Report | None = None,
 ) -> SearchQuality:
     """Lets every method search the worst variants of `data` for `model`, whose weights rest, at equal forward passes.
@@ -120,11 +121,13 @@ def search_quality(
         space, rows = named_grid(grid, data.size)
     else:
         rows = space.grid(grid) if isinstance(grid, int) else space.check(grid, "grid")
-    bench = _Bench.of(model, data, chunk)
+    if not len(rows):
+        raise UserError("grid: at least one chromosome is needed.")
+    bench = _Bench.of(model, data)
     budget = FORWARDS * generations
     progress = _Progress(report, len(data) * (len(rows) + len(makers) * len(seeds) * budget))
     clean_N, grid_N = bench.grid(space.identity()[None], space), bench.grid(rows, space, progress)
-    found = {}
+    found: dict[str, MethodQuality] = {}
     for name, make in makers.items():
         runs = []
         for number in seeds:
@@ -144,18 +147,18 @@ class _Bench:
     chunk: int
 
     @staticmethod
-    def of(model: nn.Module, data: Data, chunk: int | None) -> "_Bench":
+    def of(model: nn.Module, data: Data) -> "_Bench":
         parameter = next(model.parameters(), None)
         if parameter is None:
             raise UserError("model: it has no parameters, so its device is not known.")
         if not isinstance(data.images, Tensor):  # decoded once, not once per generation
             data = replace(data, images=data.images[torch.arange(len(data))])
         check_head(model, data.batch(torch.arange(min(2, len(data))), parameter.device).images, len(data.classes))
-        chunk = chunk or min(BATCH, default_chunk((data.channels, *data.size), parameter.device))
+        chunk = min(BATCH, default_chunk((data.channels, *data.size), parameter.device))
         return _Bench(model, data.to(parameter.device), parameter.device, chunk)
 
-    def batches(self) -> Sequence[Batch]:
-        return list(self.data.batches(torch.arange(len(self.data)).split(BATCH), self.device))
+    def batches(self) -> Iterator[Batch]:
+        return self.data.batches(torch.arange(len(self.data)).split(BATCH), self.device)
 
     def losses(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Cross-entropy `[N]` and logits: in chunks of one shape, so that equal variants have equal losses."""
@@ -170,7 +173,7 @@ class _Bench:
         best = []
         for batch in self.batches():
             best_N = torch.full((len(batch.labels),), -torch.inf, device=self.device)
-            for part_BG in rows.to(self.device).split(max(1, self.chunk // len(batch.labels))):
+            for part_BG in rows.to(self.device).split(max(1, 8 * self.chunk // len(batch.labels))):
                 many = len(part_BG)
                 images = vary(batch.images.repeat_interleave(many, 0), part_BG.repeat(len(batch.labels), 1), space)
                 loss_M = self.losses(images, batch.labels.repeat_interleave(many))[0]
@@ -186,8 +189,8 @@ class _Bench:
         Generations may differ in cost (a fitness that learns, samples that are skipped): the dearest so far must fit.
         """
         first = augmenter.settings.warmup if isinstance(augmenter, Sensei) else 0
-        spent, found = [0.0], []
-        dearest = 0.0
+        found: list[Tensor] = []
+        spent, dearest = [0.0], 0.0
         while len(found) < budget and spent[-1] + dearest <= budget + SAME:
             found.append(self._generation(augmenter, first + len(found)))
             # who scores nothing (random) is charged with the one look at what it made
@@ -244,7 +247,7 @@ def _made(name: str, make: Method, space: Space, seed: int) -> Augmenter:
 
 
 def _aligned(runs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-    """The seeds' losses `[S, T, N]` at the passes of the first; they differ only where a method's cost hangs on luck."""
+    """The seeds' losses `[S, T, N]` at the passes of the first seed (all have the same, unless samples are skipped)."""
     axis_T = runs[0][0]
     at = [(torch.searchsorted(spent_T, axis_T + SAME, right=True) - 1).clamp(min=0) for spent_T, _ in runs]
     return torch.stack([loss_TN[at_T] for at_T, (_, loss_TN) in zip(at, runs, strict=True)])

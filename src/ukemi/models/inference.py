@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from math import prod
+from time import monotonic
 
 import torch
 from torch import Tensor, nn
@@ -62,3 +63,22 @@ def right(logits_NK: Tensor, labels_N: Tensor) -> Tensor:
 def default_chunk(image_shape: tuple[int, ...], device: torch.device) -> int:
     """Rows per chunk that keep a processor's caches or a GPU busy."""
     return min(rows_per_pass(image_shape, device), 4096 if device.type == "cuda" else 256)
+
+
+def seconds_per_image(model: nn.Module, images: Tensor, repeats: int = 3) -> float:
+    """What a pass takes per image, timed on passes of the usual size filled with `images`."""
+    rows = rows_per_pass(tuple(images.shape[1:]), images.device)
+    filled = images.repeat(-(-rows // len(images)), 1, 1, 1)[:rows]
+    times = []
+    for _ in range(repeats):
+        began = _now(images.device)
+        with scoring(model, images.device):
+            model(filled)
+        times.append(_now(images.device) - began)
+    return min(times) / rows
+
+
+def _now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return monotonic()

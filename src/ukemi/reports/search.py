@@ -24,22 +24,24 @@ SCHEMA = 1
 """Version of the summary's fields: raised when one changes its meaning or goes."""
 GRID = COLOURS - 1
 """the style of the grid's line: the last colour, a grey, which no method gets"""
+APART = 1.25
+"""a point of a curve is drawn where it has this many times the passes of the one before"""
 _TICKS = (1, 2, 5)
 
 
 def search_table(quality: SearchQuality) -> Table:
-    """One row per method and one for the grid; ± is the standard deviation over the seeds."""
-    about = (
-        f"{words.plural(len(quality.grid), 'image')}, weights at rest; loss: the highest found, mean over images"
-        f" (unchanged {_plain(quality.clean)}); trained loss: that of the last generation's variant"
+    """One row per method and one for the grid, in 80 columns."""
+    early = _early(quality)
+    alike = {_passes(one) for one in quality.methods.values()} == {words.count(quality.budget)}
+    found = Table(
+        caption=_caption(quality), box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0)
     )
-    found = Table(caption=about, box=box.SIMPLE_HEAD, caption_justify="left")
-    columns = _columns(quality)
-    found.add_column(columns[0], overflow="fold")
-    for name in columns[1:]:
-        found.add_column(name, justify="right")
+    found.add_column("method", overflow="fold")
+    passes, at = ["passes"] * (not alike), [f"after\n{words.count(early)}"] * bool(early)
+    for name in (*passes, "loss", "% of\ngrid", *at, "% at\ngrid", "trained"):
+        found.add_column(name, justify="right", no_wrap=True)
     for name, cells in _rows(quality):
-        found.add_row(Text(name), *cells)
+        found.add_row(Text(name), *(cell.replace(" ± ", "±") for cell in cells[alike:]))
     return found
 
 
@@ -69,7 +71,7 @@ def write_search(
     text = json.dumps(search_summary(quality, **about), indent=2, allow_nan=False) + "\n"
     write_whole(folder / "search.json", text.encode())
     page = _template("search.html").render(
-        heading=f"How well {title} is searched",
+        heading=f"How well each method searches: {title}",
         versions=versions(),
         glance=search_glance(quality),
         columns=_columns(quality),
@@ -88,29 +90,35 @@ def write_search(
 def search_glance(quality: SearchQuality) -> list[str]:
     """What was found, in sentences."""
     ranked = sorted(quality.methods.values(), key=lambda one: -float(one.share().mean()))
-    best = ranked[0]
     images = words.plural(len(quality.grid), "image")
-    said = [
+    rest = f", the most, and {ranked[-1].name} {_share(ranked[-1])}, the least" if len(ranked) > 1 else ""
+    return [
         f"The worst of {words.plural(len(quality.rows), 'variant')} of each of {images} has a mean loss of"
-        f" {_plain(quality.grid)}; unchanged it is {_plain(quality.clean)}."
+        f" {_plain(quality.grid)}; unchanged it is {_plain(quality.clean)}.",
+        f"In {words.count(quality.budget)} forward passes per image {ranked[0].name} finds {_share(ranked[0])} of the"
+        f" grid's loss{rest}.",
     ]
-    if len(ranked) == 1:
-        said.append(
-            f"In {words.count(quality.budget)} forward passes per image {best.name} finds {_share(best)} of it."
-        )
-    else:
-        said.append(
-            f"In {words.count(quality.budget)} forward passes per image {best.name} finds {_share(best)} of it, the"
-            f" most, and {ranked[-1].name} {_share(ranked[-1])}, the least."
-        )
-    return said
+
+
+def _caption(quality: SearchQuality) -> str:
+    grid, early = words.count(len(quality.rows)), _early(quality)
+    said = [
+        f"{words.plural(len(quality.grid), 'image')}, weights at rest; {words.count(quality.budget)} forward passes per"
+        f" image for a method, {grid} for the grid.",
+        f"Loss: the highest that was found, mean over the images (unchanged: {_plain(quality.clean)}), and as a share"
+        " of the grid's" + (f", also after {grid} passes." if early else "."),
+        "At grid: images with a loss at least as high as the grid's.",
+        "Trained: the loss of the last generation's variant.",
+    ]
+    if len(quality.seeds) > 1:
+        said.append(f"±: standard deviation over {len(quality.seeds)} seeds.")
+    return " ".join(said)
 
 
 def _columns(quality: SearchQuality) -> tuple[str, ...]:
-    """The last two shares say the same where the budget is no more than the grid's own number."""
     early = _early(quality)
-    at = (f"of the grid's at {words.count(early)} passes",) if early else ()
-    return ("method", "passes per image", "loss found", "of the grid's", *at, "images at the grid's", "trained loss")
+    shares = ["of the grid's, %", *[f"after {words.count(early)} passes, %"] * bool(early), "images at the grid's, %"]
+    return ("method", "passes per image", "loss found", *shares, "trained loss")
 
 
 def _early(quality: SearchQuality) -> int:
@@ -125,9 +133,8 @@ def _rows(quality: SearchQuality) -> list[tuple[str, tuple[str, ...]]]:
         shares = [one.share(), *([one.share(early)] if early else []), one.reached()]
         cells = [_passes(one), _spread(_means(one.best)[:, -1]), *map(_percent, shares)]
         rows.append((name, (*cells, _spread(_means(one.current)[:, -1]))))
-    whole = words.percent(1.0)
-    at = [whole] * bool(early)
-    rows.append(("the grid", (words.count(len(quality.rows)), _plain(quality.grid), whole, *at, whole, "")))
+    whole = ["100.0"] * (3 if early else 2)
+    rows.append(("the grid", (words.count(len(quality.rows)), _plain(quality.grid), *whole, "")))
     return rows
 
 
@@ -177,7 +184,7 @@ def _curves(quality: SearchQuality) -> list[Curves]:
 def _ticks(first: float, last: float) -> list[float]:
     """The ends and the 1, 2 and 5 of every power of ten between them that keep clear of the ends."""
     between = [float(factor * 10**power) for power in range(7) for factor in _TICKS]
-    return [first, *(tick for tick in between if 1.6 * first < tick < last / 1.6), last]
+    return [first, *(tick for tick in between if 1.6 * first < tick < last / 1.6), *([last] if last > first else [])]
 
 
 def _legend(quality: SearchQuality) -> list[tuple[str, Markup]]:
@@ -204,7 +211,12 @@ def _points(quality: SearchQuality) -> dict[str, Any]:
 
 
 def _line(forwards_T: Tensor, losses_T: Tensor) -> tuple[tuple[float, float], ...]:
-    return tuple((log10(x), y) for x, y in zip(forwards_T.tolist(), losses_T.tolist(), strict=True) if x > 0)
+    """Points that stand apart on a logarithmic axis, the last among them."""
+    kept: list[tuple[float, float]] = []
+    for x, y in zip(reversed(forwards_T.tolist()), reversed(losses_T.tolist()), strict=True):
+        if not kept or log10(APART * x) <= kept[-1][0]:
+            kept.append((log10(x), y))
+    return tuple(reversed(kept))
 
 
 def _means(losses_STN: Tensor) -> Tensor:
@@ -244,11 +256,10 @@ def _spread(values_S: Tensor) -> str:
 
 
 def _percent(shares_S: Tensor) -> str:
-    both = _both(shares_S)
-    if both["mean"] is None:
+    mean, deviation = _both(shares_S).values()
+    if mean is None:
         return "none"
-    tail = "" if both["deviation"] is None else f" ± {100 * both['deviation']:.1f}"
-    return f"{100 * both['mean']:.1f}{tail}{words.THIN}%"
+    return f"{100 * mean:.1f}" + ("" if deviation is None else f" ± {100 * deviation:.1f}")
 
 
 def _share(one: MethodQuality) -> str:

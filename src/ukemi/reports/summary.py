@@ -99,7 +99,8 @@ def versions() -> dict[str, str]:
 def _space(found: Robustness) -> dict[str, Any]:
     fields = ("name", "low", "high", "identity", "step")
     genes = [{name: getattr(gene, name) for name in fields} for gene in found.space.genes]
-    return {"name": found.space.name, "discrete": found.space.discrete, "genes": genes}
+    space = found.space
+    return {"name": space.name, "protocol": space.protocol, "discrete": space.discrete, "genes": genes}
 
 
 def _details(evaluation: Evaluation) -> dict[str, Any]:

@@ -87,16 +87,19 @@ def gene_value(gene: str, value: float) -> str:
 
 
 def in_words(genes: Sequence[float], space: Space) -> str:
-    """A chromosome as a sentence's part: rotated 30° clockwise, moved left 10 %."""
-    said = [_said(gene, value) for gene, value in zip(space.genes, genes, strict=True)]
+    """A chromosome as a sentence's part: rotated 30° clockwise, moved left 10 %.
+
+    Another protocol's operators go other ways (`Space.protocol`), so there the bare values are said."""
+    own = space.protocol == "ukemi"
+    said = [_said(gene, value, own) for gene, value in zip(space.genes, genes, strict=True)]
     return ", ".join(part for part in said if part) or "unchanged"
 
 
-def _said(gene: Gene, value: float) -> str:
+def _said(gene: Gene, value: float, own: bool) -> str:
     change = value - gene.identity
     if abs(change) <= 1e-6 * (gene.high - gene.low):  # float32 genes beside a double identity
         return ""
-    if gene.name not in _VERBS or gene.kernel is not None:
+    if gene.name not in _VERBS or gene.kernel is not None or not own:
         return f"{gene_name(gene.name)} {plain(value)}"
     amount = abs(change) if gene.name == "rotation" else 100 * abs(change)
     return _VERBS[gene.name][change > 0].format(plain(amount)).replace(" %", f"{THIN}%")

@@ -23,9 +23,10 @@ from ukemi import measures, randomness
 from ukemi.augmenters import Augmenter
 from ukemi.data import Batch, Data
 from ukemi.errors import UserError
-from ukemi.models.inference import rows_per_pass, scoring
+from ukemi.models.inference import seconds_per_image
 from ukemi.objectives import Objective
 from ukemi.randomness import Stream
+from ukemi.training.average import Average
 from ukemi.training.capture import Replayed, Stepped, own_stream
 from ukemi.training.checkpoints import checkpoint_path, forget_old, write_checkpoint
 from ukemi.training.config import TrainConfig
@@ -56,8 +57,7 @@ class State:
     """loss, right answers and images of the epoch so far, float64 on the device"""
     classes: tuple[str, ...]
     """the names of the labels; they belong to the weights"""
-    average: dict[str, Tensor]
-    """a running average of the model's floating tensors, where one is kept"""
+    average: Average
     epoch: int = 0
     step: int = 0
     """the next step of this epoch"""
@@ -96,7 +96,7 @@ def train(config: TrainConfig, *, resume: bool = False, quiet: bool = False) -> 
             state.epoch, state.step = state.epoch + 1, 0
             _clear(state.sums)
             _save(run, state)
-    with _averaged(state):
+    with state.average.worn():
         write_checkpoint(run.weights_path, state.model.state_dict(), {"classes": state.classes})
     return run
 
@@ -145,11 +145,10 @@ def _epoch(
 
 def _step(config: TrainConfig, state: State, network: nn.Module, batch: Batch) -> Stepped:
     """Augment, forward, backward, masked update. Nothing in here waits for the device, so it can be captured."""
-    device, augmenter, (index, labels, epoch) = (
-        batch.images.device,
-        state.augmenter,
-        (batch.index, batch.labels, state.epoch),
-    )
+    device, augmenter = batch.images.device, state.augmenter
+    index, labels, epoch = batch.index, batch.labels, state.epoch
+    if len(index) != config.batch_size:
+        network = state.model  # a last, smaller batch is not worth compiling for
     scored, spared = augmenter.forwards, augmenter.spared
     with _precision(config, device):
         images = augmenter(network, batch.images, labels, index, epoch)
@@ -166,7 +165,7 @@ def _step(config: TrainConfig, state: State, network: nn.Module, batch: Batch) -
     losses, logits = outcome.losses.detach(), outcome.logits.detach()
     state.guard.mask(losses, [weight.grad for weight in _trained(state) if weight.grad is not None])
     state.optimiser.step()
-    _average(config, state)
+    state.average.move(towards=1.0 if epoch == 0 else 1 - config.average)
     _count(state.sums, losses, logits, labels)
     return Stepped(losses, augmenter.genes, logits, augmenter.forwards - scored, augmenter.spared - spared)
 
@@ -180,9 +179,9 @@ def _end_of_epoch(config: TrainConfig, state: State, sets: Sets) -> dict[str, An
     line["scoring_forwards"] = state.scored
     if state.spared:
         line["scoring_forwards_saved"] = state.spared
-        line["scoring_seconds_saved"] = round(state.spared * _seconds_per_pass(config, state.model, sets.train), 3)
+        line["scoring_seconds_saved"] = round(state.spared * _seconds_per_image(config, state.model, sets.train), 3)
     last = state.epoch + 1 == config.epochs
-    with _averaged(state):
+    with state.average.worn():
         if sets.validation is not None:
             if last or (state.epoch + 1) % config.validate_every == 0:
                 found = measures.accuracy(state.model, sets.validation, device)
@@ -205,62 +204,21 @@ def _new_state(config: TrainConfig, data: Data, device: torch.device, weights: P
     optimiser = config.make_optimiser([model, objective.extra()], rate)
     augmenter = config.augmenter.build(config.chosen_space(), config.seed, config.flips)
     sums = {name: torch.zeros((), dtype=torch.float64, device=device) for name in SUMS}
-    average = {name: tensor.clone() for name, tensor in _floating(model).items()} if config.average else {}
     guard = Guard(optimiser, device)
-    return State(model, optimiser, augmenter, objective, guard, rate, sums, data.classes, average)
+    return State(
+        model, optimiser, augmenter, objective, guard, rate, sums, data.classes, Average(model, config.average)
+    )
+
+
+def _seconds_per_image(config: TrainConfig, model: nn.Module, data: Data) -> float:
+    few = data.batch(torch.arange(min(config.batch_size, len(data))), data_device(model)).images
+    with _precision(config, few.device):
+        return seconds_per_image(model, few)
 
 
 def _trained(state: State) -> Iterator[nn.Parameter]:
     """All parameters that the optimiser may change."""
     return (weight for group in state.optimiser.param_groups for weight in group["params"])
-
-
-def _floating(model: nn.Module) -> dict[str, Tensor]:
-    return {name: tensor for name, tensor in model.state_dict().items() if tensor.is_floating_point()}
-
-
-@torch.no_grad()
-def _average(config: TrainConfig, state: State) -> None:
-    """Moves the running average towards the weights; in the first epoch it is the weights."""
-    if state.average:
-        towards = 1 - config.average if state.epoch else 1.0
-        now = _floating(state.model)
-        torch._foreach_lerp_(list(state.average.values()), [now[name] for name in state.average], towards)
-
-
-@contextmanager
-def _averaged(state: State) -> Iterator[None]:
-    """The model with the average of its weights, where one is kept; afterwards it is as before."""
-    now = _floating(state.model)
-    before = {name: now[name].clone() for name in state.average}
-    for name, tensor in state.average.items():
-        now[name].copy_(tensor)
-    try:
-        yield
-    finally:
-        for name, tensor in before.items():
-            now[name].copy_(tensor)
-
-
-def _seconds_per_pass(config: TrainConfig, model: nn.Module, data: Data, repeats: int = 3) -> float:
-    """What scoring one image takes, timed on a pass of the usual size."""
-    device = data_device(model)
-    batch = data.batch(torch.arange(min(config.batch_size, len(data))), device)
-    rows = rows_per_pass(tuple(batch.images.shape[1:]), device)
-    images = batch.images.repeat(-(-rows // len(batch.images)), 1, 1, 1)[:rows]
-    times = []
-    for _ in range(repeats):
-        began = _now(device)
-        with scoring(model, device), _precision(config, device):
-            model(images)
-        times.append(_now(device) - began)
-    return min(times) / rows
-
-
-def _now(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return monotonic()
 
 
 def _learning_rate(config: TrainConfig, epochs: float) -> float:
@@ -285,7 +243,7 @@ def _save(run: Run, state: State) -> None:
         tensors |= {f"optimiser.{number}.{name}": value for name, value in kept.items() if value is not None}
     tensors |= {f"augmenter.{name}": tensor for name, tensor in state.augmenter.state_dict().items()}
     tensors |= {f"sums.{name}": tensor for name, tensor in state.sums.items()}
-    tensors |= {f"average.{name}": tensor for name, tensor in state.average.items()}
+    tensors |= {f"average.{name}": tensor for name, tensor in state.average.tensors.items()}
     extra = state.objective.extra()
     tensors |= {} if extra is None else {f"objective.{name}": tensor for name, tensor in extra.state_dict().items()}
     kept = [tensor for name, tensor in tensors.items() if name.startswith(("model.", "objective."))]
@@ -315,7 +273,7 @@ def _resume(run: Run, state: State, display: Display) -> None:
     for name, tensor in checkpoint.part("sums").items():
         state.sums[name].copy_(tensor)
     for name, tensor in checkpoint.part("average").items():
-        state.average[name].copy_(tensor)
+        state.average.tensors[name].copy_(tensor)
     extra = state.objective.extra()
     if extra is not None:
         extra.load_state_dict(checkpoint.part("objective"))
