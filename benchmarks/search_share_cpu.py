@@ -59,7 +59,11 @@ def main() -> None:
     text += f"`python benchmarks/search_share_cpu.py --model {args.model} --batch {args.batch}`; ukemi"
     text += f" {ukemi.__version__}, torch {torch.__version__}, Python {platform.python_version()},"
     text += f" {torch.get_num_threads()} threads; median of {args.repeats} repeats in turns.\n\n"
-    text += "| search | space | whole step, ms | without the network, ms | share (lowest to highest) |\n" + "| --- " * 5 + "|\n"
+    text += (
+        "| search | space | whole step, ms | without the network, ms | share (lowest to highest) |\n"
+        + "| --- " * 5
+        + "|\n"
+    )
     for preset in ("sensei", "ukemi"):
         for space in (ukemi.T3, ukemi.T6):
             made = [ukemi.Sensei(space, samples=args.batch, settings=preset, flips=True) for _ in range(2)]

@@ -62,11 +62,11 @@ def test_closed_forms() -> None:
     assert l2(clean_NK, worst_NK).tolist() == pytest.approx([math.log(3) ** 2 / 4, math.log(3) ** 2 / 4, 0.0])
 
 
-@pytest.mark.parametrize(("kind", "distance", "usual"), [("kl", kl, 8.0), ("l2", l2, 1.0)])
-@pytest.mark.parametrize("weight", [None, 0.5])
+@pytest.mark.parametrize(("kind", "distance"), [("kl", kl), ("l2", l2)])
+@pytest.mark.parametrize("weight", [8, 0.5])
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 def test_the_loss_is_cross_entropy_and_weight_times_distance(
-    kind: str, distance: Callable[[Tensor, Tensor], Tensor], usual: float, weight: float | None, smoothing: float
+    kind: str, distance: Callable[[Tensor, Tensor], Tensor], weight: float, smoothing: float
 ) -> None:
     clean_NK, worst_NK, model = torch.randn(6, 4), torch.randn(6, 4), Given()
     parts = {
@@ -78,7 +78,7 @@ def test_the_loss_is_cross_entropy_and_weight_times_distance(
         objective = Consistency(smoothing, kind=kind, weight=weight, labels_on=labels_on)
         outcome = objective(model, worst_NK, LABELS, INDEX, 0, clean_NK)
         # smoothing is in the cross-entropy alone: the distance is that of the plain logits
-        expected = cross_entropy + (usual if weight is None else weight) * distance(clean_NK, worst_NK)
+        expected = cross_entropy + weight * distance(clean_NK, worst_NK)
         assert torch.allclose(outcome.losses, expected, atol=1e-6) and torch.equal(outcome.logits, worst_NK)
 
 
@@ -137,7 +137,7 @@ def test_gradients_are_those_of_the_formula(kind: str, labels_on: str, stop_clea
 )
 def test_settings_that_never_train_the_kept_batchnorm_are_refused(settings: dict[str, object], says: str) -> None:
     with pytest.raises(UserError, match=f"^objective: .*{says}.*\\.$"):
-        Consistency(**settings)
+        Consistency(**({"labels_on": "worst"} | settings))
     Consistency(**(settings | {"labels_on": "both"}))
 
 
@@ -148,14 +148,14 @@ def test_weight_0_without_batchnorm_is_cross_entropy(smoothing: float) -> None:
     model[1].weight.data = torch.randint(-8, 9, (4, 16)) / 4
     # such numbers add up exactly, in any order: a row's logits don't hang on the rows beside it
     worst, clean = torch.randint(0, 9, (2, 6, 1, 4, 4)) / 8
-    found = Consistency(smoothing, weight=0)(model, worst, LABELS, INDEX, 0, clean)
+    found = Consistency(smoothing, weight=0, labels_on="worst")(model, worst, LABELS, INDEX, 0, clean)
     expected = CrossEntropy(smoothing)(model, worst, LABELS, INDEX, 0)
     assert torch.equal(found.losses, expected.losses) and torch.equal(found.logits, expected.logits)
 
 
 def test_weight_0_with_separate_statistics_trains_the_bits_of_cross_entropy(tiny_net: nn.Module) -> None:
     plain = copy.deepcopy(tiny_net.train())
-    objective = Consistency(0.1, weight=0, statistics="separate-worst")
+    objective = Consistency(0.1, weight=0, labels_on="worst", statistics="separate-worst")
     objective.attach(tiny_net)
     for step in range(3):
         worst, clean = torch.rand(2, 6, 1, 28, 28)
@@ -246,7 +246,7 @@ def test_the_command_line_fills_the_settings() -> None:
     assert tyro.cli(Consistency.Config, args=arguments) == Consistency.Config(
         weight=0.5, labels_on="both", stop_clean=True
     )
-    assert tyro.cli(Consistency.Config, args=[]).weight is None
+    assert tyro.cli(Consistency.Config, args=[]).weight == 1
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")

@@ -19,6 +19,8 @@ class AugmenterConfig(Schema):
     """The settings of an augmenter; `name` picks it."""
 
     place: ClassVar[str] = "augmenter"
+    objective: ClassVar[str] = "cross-entropy"
+    """the objective that it is trained with unless another one is named"""
 
     @abstractmethod
     def build(self, space: Space, seed: int, flips: bool) -> "Augmenter":

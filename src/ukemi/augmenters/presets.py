@@ -1,7 +1,7 @@
 """The settings of the SENSEI family, and its members by name."""
 
 from math import ceil
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -161,8 +161,10 @@ class SenseiReleasedConfig(SenseiSettings):
 
 
 class UkemiConfig(SenseiSettings):
-    """Our own: parents compete with new children only, and new genes are often drawn at the ends of their ranges."""
+    """Our own: parents compete with new children only, new genes often lie at the ends of their ranges, and the loss is
+    `consistency` unless another objective is named."""
 
+    objective: ClassVar[str] = "consistency"
     name: Fixed[Literal["ukemi"]] = "ukemi"
     compete: bool = True
     """Parents are scored again and compete with fewer, new children; else children replace parents."""

@@ -23,30 +23,32 @@ def parse(schema: type[AnySchema], arguments: Sequence[str], command: str, about
     return fill(schema, tables, rest, command, about)
 
 
-CHOICES: dict[str, tuple[Mapping[str, type[Schema]], str, str]] = {
-    "augmenter": (AUGMENTERS, "standard", "what replaces the images of a batch"),
-    "objective": (OBJECTIVES, "cross-entropy", "how images and labels become a loss"),
+CHOICES: dict[str, tuple[Mapping[str, type[Schema]], str]] = {
+    "augmenter": (AUGMENTERS, "what replaces the images of a batch"),
+    "objective": (OBJECTIVES, "how images and labels become a loss"),
 }
-"""The parts of a training whose name picks their schema: the schemas, the default, what they are."""
+"""The parts of a training whose name picks their schema: the schemas, and what they are."""
 
 
 def parse_train(arguments: Sequence[str]) -> TrainConfig:
     """As `parse`, but `--augmenter NAME` and `--objective NAME` pick their schemas before the flags are read."""
     tables, rest = _config(arguments)
     fields: dict[str, Any] = {}
-    for part, (schemas, default, _) in CHOICES.items():
+    usual = "standard"
+    for part, (schemas, _) in CHOICES.items():
         name, rest = pop(rest, f"--{part}")
         given = tables.get(part, {})
         table = {"name": given} if isinstance(given, str) else dict(given)
         if name is not None and name != table.get("name"):
             table = {"name": name}
-        picked = table.get("name", default)
+        picked = table.get("name", usual)
         if picked not in schemas:
             raise UserError(f"{part}: {picked!r} is none of {', '.join(schemas)}.")
         fields[part] = (schemas[picked], schemas[picked](**table))
+        usual = getattr(schemas[picked], "objective", "")  # what goes with this augmenter
     schema = create_model("TrainConfig", __base__=TrainConfig, __doc__=TrainConfig.__doc__, **fields)
     about = "Trains a classifier and writes a run folder: config, log, checkpoints, weights, page.\n\n"
-    for part, (schemas, _, what) in CHOICES.items():
+    for part, (schemas, what) in CHOICES.items():
         about += f"--{part} NAME picks {what}: {', '.join(schemas)}; its own settings follow as --{part}.SETTING.\n\n"
     about += (
         "--config FILE.toml reads settings from a file; flags come on top.\n\n"

@@ -9,7 +9,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from ukemi.augmenters import AnyAugmenter, Standard
+from ukemi.augmenters import AUGMENTERS, AnyAugmenter, Standard
 from ukemi.errors import UserError
 from ukemi.objectives import AnyObjective, CrossEntropy
 from ukemi.schema import Fixed, Number, Schema
@@ -45,7 +45,7 @@ class TrainConfig(Schema):
     augmenter: AnyAugmenter = Field(Standard.Config(), discriminator="name")
     """What replaces the images of a batch (see `ukemi augmenters`)."""
     objective: AnyObjective = Field(CrossEntropy.Config(), discriminator="name")
-    """How images and labels become a loss (see `ukemi augmenters`)."""
+    """How images and labels become a loss (see `ukemi augmenters`); default: cross-entropy, for ukemi consistency."""
 
     epochs: int = Field(20, ge=1)
     """Passes over the training data."""
@@ -98,6 +98,17 @@ class TrainConfig(Schema):
     """Also write TensorBoard files (needs the tensorboard extra)."""
     out: Path | None = None
     """The run folder; default: runs/DATA-MODEL-AUGMENTER-SEED."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _augmenters_objective(cls, values: Any) -> Any:
+        """Where none is named, the objective that goes with the augmenter."""
+        if not isinstance(values, dict) or "objective" in values or "augmenter" not in values:
+            return values
+        augmenter = values["augmenter"]
+        name = augmenter.get("name") if isinstance(augmenter, dict) else getattr(augmenter, "name", None)
+        settings = AUGMENTERS.get(name) if isinstance(name, str) else None
+        return values if settings is None else {**values, "objective": {"name": settings.objective}}
 
     @model_validator(mode="after")
     def _fits(self) -> "TrainConfig":
