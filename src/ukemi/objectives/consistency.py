@@ -7,8 +7,8 @@ The loss of a sample is its cross-entropy plus `weight` times a distance R betwe
   cross-entropy, as the augmenters do, this is adversarial logit pairing.
 
 The authors weigh kl with 8 and l2 with 1, and train labels on the clean image (or on both). Our defaults are 1 and
-both: on a validation split of CIFAR-10 (ResNet-20, 20 epochs, one seed; `results/choosing.jsonl`) they gave more accuracy
-than 3 at the same robust accuracy, and more of both than 8 with clean labels.
+both: on a validation split of CIFAR-10 (ResNet-20, 20 epochs, one seed; `results/choosing.jsonl`) they gave more
+accuracy than 3 at the same robust accuracy, and more of both than 8 with clean labels.
 
 Sums run over the classes and means over the samples, here as in the authors' code: there both the cross-entropy and R
 are means over the pairs of a batch (64 clean images and their 64 variants), so neither weight hangs on the batch size
