@@ -18,6 +18,7 @@ from ukemi.cli.data import DataConfig
 from ukemi.cli.demo import DemoConfig
 from ukemi.cli.evaluate import EvaluateConfig
 from ukemi.cli.models import ModelsConfig
+from ukemi.cli.search import SearchConfig
 from ukemi.objectives import OBJECTIVES
 from ukemi.training import TrainConfig
 
@@ -79,6 +80,8 @@ FLAGS = {
         weight-decay weights""",
     "evaluate": """data data-folder device fail-under gallery genes grid images junit landscapes levels mean
         mean-accuracy model model-arguments out run seed size space split std weights""",
+    "search": """data data-folder device generations genes grid images levels mean methods model model-arguments out run
+        seed seeds size space split std weights""",
     "demo": "device epochs out seed",
     "data": "folder get",
     "models": "",
@@ -97,6 +100,7 @@ FLAGS = {
 SCHEMAS: dict[str, type[BaseModel]] = {
     "train": TrainConfig,
     "evaluate": EvaluateConfig,
+    "search": SearchConfig,
     "demo": DemoConfig,
     "data": DataConfig,
     "models": ModelsConfig,
@@ -170,7 +174,7 @@ def test_the_docs_python_runs_and_their_links_lead_somewhere(page: Path) -> None
     text = page.read_text()
     for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         exec(compile(block, page.name, "exec"), {})
-    for link in re.findall(r"\]\(([^)#]+)\)", text):
+    for link in re.findall(r"\]\(([^)#]+)\)", re.sub(r"```.*?```", "", text, flags=re.DOTALL)):
         assert "://" in link or (page.parent / link).exists(), link
 
 

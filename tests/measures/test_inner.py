@@ -253,10 +253,13 @@ def test_models_that_do_not_fit_are_named() -> None:
 
     with pytest.raises(UserError, match="not finite"):
         search_quality(Odd(), grey(LEVELS), LIGHT, ["random"])
-    with pytest.raises(UserError, match="no parameters"):
-        search_quality(nn.Flatten(), grey(LEVELS), LIGHT, ["random"])
     with pytest.raises(UserError, match="model's head"):
         search_quality(nn.Sequential(nn.Flatten(), nn.Linear(16, 1)), grey(LEVELS), LIGHT, ["random"])
+
+
+def test_a_model_without_parameters_can_be_searched() -> None:
+    found = search_quality(nn.Flatten(), grey(LEVELS), LIGHT, ["random", "augmentation"], generations=2)
+    assert all(method.best.isfinite().all() for method in found.methods.values())
 
 
 def test_a_search_that_skips_is_charged_for_less() -> None:

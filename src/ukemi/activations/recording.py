@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ukemi.data import Batch, Data
 from ukemi.errors import UserError
-from ukemi.models.inference import default_chunk, padded, scoring
+from ukemi.models.inference import default_chunk, home_of, padded, scoring
 
 ACTIVATIONS: tuple[type[nn.Module], ...] = (
     *(nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.PReLU, nn.RReLU, nn.Threshold),
@@ -81,8 +81,7 @@ def over_data(
 
     Evaluation mode, no gradient, chunks of one shape; the model, its statistics and the random state stay as they are.
     """
-    parameter = next(model.parameters(), None)
-    device = data.labels.device if parameter is None else parameter.device
+    device = home_of(model)
     chunk = default_chunk((data.channels, *data.size), device)
     positions = torch.arange(len(data)) if positions is None else positions
     for batch in data.batches(positions.split(chunk), device):

@@ -21,6 +21,7 @@ from ukemi.augmenters.store import Store
 from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.genetics import SELECTIONS, bred, first_population, unpacked
+from ukemi.models.inference import home_of
 from ukemi.randomness import Stream
 from ukemi.schema import chosen
 from ukemi.spaces import Space
@@ -74,7 +75,7 @@ class Sensei(Searching):
         """Turns the flags, lets the fitness look at the data and, with `when="epoch"`, searches all samples."""
         if self.samples is None:
             self.samples = data.identities
-        device = next(model.parameters()).device
+        device = home_of(model)
         self._turn(self._stored(device), epoch)
         if epoch < self.settings.warmup:
             return

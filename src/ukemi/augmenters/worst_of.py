@@ -11,6 +11,7 @@ from ukemi.augmenters.search import Searching
 from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.fitness import fitness_of
+from ukemi.models.inference import home_of
 from ukemi.schema import Fixed, Named
 from ukemi.spaces import Space
 from ukemi.variations import vary
@@ -78,7 +79,7 @@ class WorstOf(Searching):
         self.begin_fitness(model, data, epoch)
         if self.when == "batch":
             return
-        device = next(model.parameters()).device
+        device = home_of(model)
         picked = torch.zeros(data.identities, len(self.space), device=device)
         for batch in data.batches(torch.arange(len(data)).split(BATCH), device):
             picked[batch.index] = self._worst(model, batch.images, batch.labels, batch.index, epoch)[0]

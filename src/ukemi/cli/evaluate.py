@@ -84,7 +84,7 @@ def run(arguments: list[str]) -> int:
     config = parse(EvaluateConfig, arguments, "evaluate")
     limits = _checked(config)
     device = device_of(config.device)
-    model, data, space, settings, log = _model_and_data(config, device)
+    model, data, space, settings, log = model_and_data(config, device)
     if config.images is not None:
         data = fixed_subset(data, min(config.images, len(data)), config.seed)
     began = monotonic()
@@ -156,7 +156,7 @@ def measured(
         )
 
 
-def _model_and_data(
+def model_and_data(
     config: EvaluateConfig, device: torch.device
 ) -> tuple[nn.Module, Data, Space, dict[str, Any], list[dict[str, Any]]]:
     if (config.run is None) == (config.model is None):

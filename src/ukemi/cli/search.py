@@ -12,7 +12,7 @@ from torch import nn
 
 from ukemi import reports
 from ukemi.augmenters import AUGMENTERS, AugmenterConfig
-from ukemi.cli.evaluate import EvaluateConfig, _model_and_data
+from ukemi.cli.evaluate import EvaluateConfig, model_and_data
 from ukemi.cli.parse import parse
 from ukemi.data import Data
 from ukemi.errors import UserError
@@ -86,7 +86,7 @@ def run(arguments: list[str]) -> int:
     methods = _checked(config)
     device = device_of(config.device)
     brought = EvaluateConfig(**{name: getattr(config, name) for name in BROUGHT})
-    model, data, space, named, _ = _model_and_data(brought, device)
+    model, data, space, named, _ = model_and_data(brought, device)
     data = fixed_subset(data, min(config.images, len(data)), config.seed)
     began = monotonic()
     seeds = range(config.seed, config.seed + config.seeds)

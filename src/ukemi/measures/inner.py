@@ -17,7 +17,7 @@ from ukemi.data import Batch, Data
 from ukemi.errors import UserError
 from ukemi.measures.robustness import Report
 from ukemi.models import check_head
-from ukemi.models.inference import default_chunk, logits
+from ukemi.models.inference import default_chunk, home_of, logits
 from ukemi.spaces import Space, named_grid
 from ukemi.variations import vary
 
@@ -148,14 +148,12 @@ class _Bench:
 
     @staticmethod
     def of(model: nn.Module, data: Data) -> "_Bench":
-        parameter = next(model.parameters(), None)
-        if parameter is None:
-            raise UserError("model: it has no parameters, so its device is not known.")
+        device = home_of(model)
         if not isinstance(data.images, Tensor):  # decoded once, not once per generation
             data = replace(data, images=data.images[torch.arange(len(data))])
-        check_head(model, data.batch(torch.arange(min(2, len(data))), parameter.device).images, len(data.classes))
-        chunk = min(BATCH, default_chunk((data.channels, *data.size), parameter.device))
-        return _Bench(model, data.to(parameter.device), parameter.device, chunk)
+        check_head(model, data.batch(torch.arange(min(2, len(data))), device).images, len(data.classes))
+        chunk = min(BATCH, default_chunk((data.channels, *data.size), device))
+        return _Bench(model, data.to(device), device, chunk)
 
     def batches(self) -> Iterator[Batch]:
         return self.data.batches(torch.arange(len(self.data)).split(BATCH), self.device)

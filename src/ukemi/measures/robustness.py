@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ukemi.data import Data, labelled
 from ukemi.errors import UserError
-from ukemi.models.inference import default_chunk, logits, padded, right, scoring
+from ukemi.models.inference import default_chunk, home_of, logits, padded, right, scoring
 from ukemi.spaces import Space, named_grid
 from ukemi.variations import vary
 
@@ -88,8 +88,7 @@ def robustness_of(
         space, rows = named_grid(grid, data.size)
     else:
         rows = space.grid(grid) if isinstance(grid, int) else space.check(grid, "grid")
-    parameter = next(model.parameters(), None)
-    device = torch.device("cpu") if parameter is None else parameter.device
+    device = home_of(model)
     if chunk is not None and chunk < 1:
         raise UserError(f"chunk: at least 1 image goes through the model at once, but {chunk} was given.")
     chunk = chunk or default_chunk((data.channels, *data.size), device)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ukemi import randomness
 from ukemi.data import Batch, Data
 from ukemi.errors import UserError
-from ukemi.models.inference import default_chunk, logits, padded, right, scoring
+from ukemi.models.inference import default_chunk, home_of, logits, padded, right, scoring
 from ukemi.randomness import Stream
 from ukemi.spaces import Gene, Space, spread
 from ukemi.variations import vary
@@ -118,15 +118,9 @@ def worst_variants(model: nn.Module, images: Tensor, labels: Tensor, rows: Tenso
     return WorstVariants(genes.cpu(), *(tensor.cpu() for tensor in chosen))
 
 
-def device_of(model: nn.Module) -> torch.device:
-    """Where a model's parameters are; a model without any works on the CPU."""
-    parameter = next(model.parameters(), None)
-    return torch.device("cpu") if parameter is None else parameter.device
-
-
 def _recognised(model: nn.Module, data: Data, count: int, seed: int) -> Batch:
     """The first `count` samples that are classified right, in an order that hangs on their identities alone."""
-    device = device_of(model)
+    device = home_of(model)
     chunk = default_chunk((data.channels, *data.size), device)
     order = randomness.bits(data.index.cpu(), seed=seed, stream=Stream.SUBSET).argsort(stable=True)
     found: list[Tensor] = []

@@ -13,6 +13,12 @@ BUDGET = {"cpu": 3 * 2**17, "cuda": 3 * 2**23}
 caches, 8,192 on a GPU."""
 
 
+def home_of(model: nn.Module) -> torch.device:
+    """The device that a model's parameters are on; a model without any works on the CPU."""
+    parameter = next(model.parameters(), None)
+    return torch.device("cpu") if parameter is None else parameter.device
+
+
 def rows_per_pass(image_shape: tuple[int, ...], device: torch.device) -> int:
     """How many images of this shape `(C, H, W)` go through the model at once."""
     return max(1, BUDGET.get(device.type, BUDGET["cpu"]) // prod(image_shape))

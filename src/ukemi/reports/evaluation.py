@@ -15,11 +15,11 @@ from ukemi.measures.robustness import Robustness
 from ukemi.measures.sensitivity import (
     GeneFailures,
     Landscape,
-    device_of,
     failure_by_gene,
     landscape,
     worst_variants,
 )
+from ukemi.models.inference import home_of
 from ukemi.randomness import Stream
 
 
@@ -109,7 +109,7 @@ def examine(
         log=tuple(log),
         settings=dict(settings or {}),
         seconds=seconds,
-        device=str(device_of(model)),
+        device=str(home_of(model)),
     )
 
 
@@ -130,7 +130,7 @@ def _drawn(data: Data, which: Tensor, count: int, seed: int) -> Tensor:
 
 
 def _terrains(model: nn.Module, data: Data, found: Robustness, positions: Tensor) -> tuple[Terrain, ...]:
-    batch = data.batch(positions, device_of(model))
+    batch = data.batch(positions, home_of(model))
     rows = zip(batch.index.tolist(), batch.images, batch.labels.tolist(), strict=True)
     return tuple(
         Terrain(index, image.cpu(), label, landscape(model, image, label, found.space)) for index, image, label in rows
@@ -140,7 +140,7 @@ def _terrains(model: nn.Module, data: Data, found: Robustness, positions: Tensor
 def _worst(model: nn.Module, data: Data, found: Robustness, positions: Tensor) -> tuple[Broken, ...]:
     if not len(positions):
         return ()
-    batch = data.batch(positions, device_of(model))
+    batch = data.batch(positions, home_of(model))
     worst = worst_variants(model, batch.images, batch.labels, found.grid, found.space)
     return tuple(
         Broken(

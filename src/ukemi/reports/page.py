@@ -27,7 +27,7 @@ def write_page(path: Path, evaluations: Sequence[Evaluation], heading: str) -> N
     """Writes one self-contained HTML file about the evaluations."""
     shown = [picture for one in evaluations for picture in _pictures(one)]
     side = side_for(len(shown), max(map(len, shown), default=1))
-    text = _template("evaluation.html").render(
+    text = template("evaluation.html").render(
         heading=heading,
         versions=versions(),
         several=len(evaluations) > 1,
@@ -44,7 +44,7 @@ def write_page(path: Path, evaluations: Sequence[Evaluation], heading: str) -> N
 
 def write_training_page(path: Path, heading: str, log: Log, settings: Mapping[str, Any]) -> None:
     """Writes the curves of a run, finished or not."""
-    text = _template("training.html").render(
+    text = template("training.html").render(
         heading=heading, versions=versions(), glance=progress(log), curves=curves(log), settings=flat(settings)
     )
     write_whole(path, text.encode())
@@ -108,7 +108,7 @@ def _setting(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else "none" if value is None else str(value)
 
 
-def _template(name: str) -> Any:
+def template(name: str) -> Any:
     loader = PackageLoader("ukemi.reports", "templates")
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True

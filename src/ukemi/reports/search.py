@@ -16,7 +16,7 @@ from ukemi.measures.inner import MethodQuality, SearchQuality
 from ukemi.reports import charts, words
 from ukemi.reports.charts import COLOURS, Series
 from ukemi.reports.curves import Curves
-from ukemi.reports.page import _template, flat
+from ukemi.reports.page import flat, template
 from ukemi.reports.summary import versions
 from ukemi.training.checkpoints import write_whole
 
@@ -70,7 +70,7 @@ def write_search(
     about = {"title": title, "settings": dict(settings), "seconds": seconds, "device": device}
     text = json.dumps(search_summary(quality, **about), indent=2, allow_nan=False) + "\n"
     write_whole(folder / "search.json", text.encode())
-    page = _template("search.html").render(
+    page = template("search.html").render(
         heading=f"How well each method searches: {title}",
         versions=versions(),
         glance=search_glance(quality),

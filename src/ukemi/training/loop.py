@@ -23,7 +23,7 @@ from ukemi import measures, randomness
 from ukemi.augmenters import Augmenter
 from ukemi.data import Batch, Data
 from ukemi.errors import UserError
-from ukemi.models.inference import seconds_per_image
+from ukemi.models.inference import home_of, seconds_per_image
 from ukemi.objectives import Objective
 from ukemi.randomness import Stream
 from ukemi.training.average import Average
@@ -112,7 +112,7 @@ def _epoch(
     interrupted: threading.Event,
 ) -> None:
     """One pass over the data, from the state's step on."""
-    space, device = config.chosen_space(), data_device(state.model)
+    space, device = config.chosen_space(), home_of(state.model)
     order = batches_of_epoch(len(data), config.batch_size, config.seed, state.epoch, data.labels.device)
     saved = monotonic()
     if state.step == 0:
@@ -172,7 +172,7 @@ def _step(config: TrainConfig, state: State, network: nn.Module, batch: Batch) -
 
 def _end_of_epoch(config: TrainConfig, state: State, sets: Sets) -> dict[str, Any]:
     """The epoch's line of the log."""
-    device = data_device(state.model)
+    device = home_of(state.model)
     loss, right, seen = (float(state.sums[name]) for name in SUMS)
     line: dict[str, Any] = {"epoch": state.epoch, "loss": loss / seen, "accuracy": right / seen, "images": int(seen)}
     line["learning_rate"] = _learning_rate(config, state.epoch + 1)
@@ -211,7 +211,7 @@ def _new_state(config: TrainConfig, data: Data, device: torch.device, weights: P
 
 
 def _seconds_per_image(config: TrainConfig, model: nn.Module, data: Data) -> float:
-    few = data.batch(torch.arange(min(config.batch_size, len(data))), data_device(model)).images
+    few = data.batch(torch.arange(min(config.batch_size, len(data))), home_of(model)).images
     with _precision(config, few.device):
         return seconds_per_image(model, few)
 
@@ -268,7 +268,7 @@ def _resume(run: Run, state: State, display: Display) -> None:
         return
     load_model(state.model, checkpoint, run.checkpoints)
     _load_optimiser(state.optimiser, checkpoint.part("optimiser"))
-    device = data_device(state.model)
+    device = home_of(state.model)
     state.augmenter.load_state_dict({name: tensor.to(device) for name, tensor in checkpoint.part("augmenter").items()})
     for name, tensor in checkpoint.part("sums").items():
         state.sums[name].copy_(tensor)
@@ -296,10 +296,6 @@ def _load_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]
     optimiser.load_state_dict({"state": stored, "param_groups": groups})
     for group, rate in zip(optimiser.param_groups, rates, strict=True):
         group["lr"] = rate  # the very tensor, not the copy that loading makes
-
-
-def data_device(model: nn.Module) -> torch.device:
-    return next(model.parameters()).device
 
 
 def _precision(config: TrainConfig, device: torch.device) -> AbstractContextManager[Any]:
