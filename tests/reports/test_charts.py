@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ukemi.measures.sensitivity import Axis, Landscape
 from ukemi.reports.charts import HEIGHT, WIDTH, Series, bar, heat_map, lines, ramp, swatch
+from ukemi.reports.curves import progress
 from ukemi.reports.scales import Scale, limits, rounded, ticks
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -132,3 +133,10 @@ def test_series_beyond_the_colours_differ() -> None:
     assert len(looks) == 20
     for svg in (*looks, ramp()):
         ElementTree.fromstring(svg)
+
+
+def test_what_skipping_saved_is_said() -> None:
+    line = {"epoch": 3, "scoring_forwards": 750, "scoring_forwards_saved": 250, "scoring_seconds_saved": 12.0}
+    said = " ".join(progress([line])).replace("\u202f", " ")
+    assert "Skipping robust samples saved 25 % of the scoring passes, about 12.0 s." in said
+    assert "Skipping" not in " ".join(progress([{"epoch": 3, "scoring_forwards": 750}]))
