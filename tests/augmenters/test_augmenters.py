@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ukemi import AUGMENTERS, T3, T6, Augmenter, Random, Sensei, Standard, UserError, WorstOf, vary
+from ukemi import AUGMENTERS, T3, T6, Augmenter, Gene, Random, Sensei, Space, Standard, UserError, WorstOf, vary
 from ukemi.augmenters import PRESETS
 from ukemi.data import DataSet, labelled
 from ukemi.genetics import first_population, unpacked
@@ -318,3 +318,10 @@ def test_works_on_colour_and_on_one_image() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 9 * 14, 2))
     one = data.batch(torch.tensor([1]), "cpu")
     assert WorstOf(10, T6)(model, one.images, one.labels, one.index, 0).shape == (1, 3, 9, 14)
+    mine = Space((Gene("fog", 0, 0.5, 0, 0.1, kernel=lambda images, fog: images * (1 - fog[:, None, None, None])),))
+    for preset in ("sensei", "ukemi", "sensei-released", "sensei-sa"):
+        for space in (T6, mine, mine.continuous()):
+            sensei = Sensei(space, samples=2, settings=preset)
+            for epoch in (1, 2, 3):
+                found = sensei(model, one.images, one.labels, one.index, epoch)
+                assert sensei.genes is not None and torch.equal(found, vary(one.images, sensei.genes, space))

@@ -28,6 +28,8 @@ AUGMENTERS: dict[str, dict[str, Any]] = {
     "worst-of": {"name": "worst-of", "k": 3},
     "sensei": {"name": "sensei", "population": 3, "warmup": 1},
     "sensei-sa": {"name": "sensei-sa", "population": 2, "threshold": 1.3, "skipped": "random"},
+    "sensei-rw": {"name": "sensei-rw", "population": 2},
+    "sensei-t": {"name": "sensei-t", "population": 3},
     "sensei-released": {"name": "sensei-released", "population": 4, "cap": 3},
     "augmentation": {"name": "augmentation", "population": 3, "skip": "classification"},
     "ukemi": {"name": "ukemi", "population": 4, "fitness": "likelihood-surprise"},
