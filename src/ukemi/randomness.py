@@ -31,6 +31,9 @@ class Stream(IntEnum):
     CROSSOVER = 10
     MUTATION = 11
     COIN = 12
+    START = 13
+    MUTATION_MASK = 14
+    MIXTURE = 15
 
 
 def _signed(value: int) -> int:

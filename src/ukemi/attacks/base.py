@@ -1,0 +1,116 @@
+"""What every attack works with and gives back: a victim that counts its passes, and a result per sample."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ukemi.data import check_pixels
+from ukemi.errors import UserError
+from ukemi.models.inference import rows_per_pass
+
+Norm = Literal["l1", "l2", "linf"]
+Objective = Callable[[Tensor, Tensor], Tensor]
+"""From logits `[n, K]` and labels (or targets) `[n]` to what is to be raised, `[n]`."""
+
+
+@dataclass(frozen=True)
+class Attacked:
+    """What an attack found for each of N samples."""
+
+    images: Tensor
+    """`[N, C, H, W]` in [0, 1]; the unchanged image where a minimal-distance attack found nothing"""
+    success: Tensor
+    """bool `[N]`: misclassified, or classified as the target"""
+    distance: Tensor
+    """`[N]` in `norm`, of the images above"""
+    norm: Norm
+    forwards: Tensor
+    """int64 `[N]`: forward passes that each sample took"""
+    backwards: Tensor
+    """int64 `[N]`"""
+
+
+class Victim:
+    """A model under attack, with the samples' labels: evaluation mode is the caller's (`attacking`).
+
+    Attacks hand it the rows that are still open, so that solved samples leave the batch, and it counts passes per sample.
+    """
+
+    def __init__(self, model: nn.Module, images: Tensor, labels: Tensor, targets: Tensor | None = None) -> None:
+        self.model, self.originals = model, images
+        self.labels, self.targets = labels, targets
+        self.forwards = torch.zeros(len(images), dtype=torch.int64, device=images.device)
+        self.backwards = torch.zeros_like(self.forwards)
+        self._chunk = rows_per_pass(tuple(images.shape[1:]), images.device)
+
+    def logits(self, images: Tensor, rows: Tensor) -> Tensor:
+        """Logits `[n, K]` of `images [n, C, H, W]`, which belong to the samples `rows [n]`; no gradient."""
+        self.forwards[rows] += 1
+        with torch.no_grad():
+            return torch.cat([self.model(part) for part in images.split(self._chunk)])
+
+    def gradient(self, images: Tensor, rows: Tensor, objective: Objective) -> tuple[Tensor, Tensor, Tensor]:
+        """Of `objective(logits, labels or targets)`: its values `[n]`, its gradient at the images, and the logits."""
+        self.forwards[rows] += 1
+        self.backwards[rows] += 1
+        aims = self.labels if self.targets is None else self.targets
+        found = []
+        for part, own in zip(images.split(self._chunk), rows.split(self._chunk), strict=True):
+            leaf = part.detach().requires_grad_()
+            with torch.enable_grad():
+                logits = self.model(leaf)
+                values = objective(logits, aims[own])
+                (slope,) = torch.autograd.grad(values.sum(), leaf)
+            found.append((values.detach(), slope, logits.detach()))
+        values, slopes, logits = (torch.cat(column) for column in zip(*found, strict=True))
+        return values, slopes, logits
+
+    def fooled(self, logits: Tensor, rows: Tensor) -> Tensor:
+        """Which of these answers are what the attack wants, bool `[n]`."""
+        said = logits.argmax(1)
+        return said != self.labels[rows] if self.targets is None else said == self.targets[rows]
+
+
+@contextmanager
+def attacking(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode; afterwards every module has the mode that it had before."""
+    was_training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in was_training:
+            module.training = True
+
+
+def admitted(
+    model: nn.Module, images: Tensor, labels: Tensor, targets: Tensor | None = None, index: Tensor | None = None
+) -> Tensor:
+    """Checks what enters an attack, in one sentence each, and gives the samples' index `[N]` (default: 0 to N - 1).
+
+    Pixels in [0, 1], one label per image inside the classes, targets that are not the labels, logits `[N, K]`. Call it
+    inside `attacking`.
+    """
+    if not images.is_floating_point():
+        raise UserError(f"images: float pixels in [0, 1] are needed, but {images.dtype} was given.")
+    check_pixels(images)
+    count = len(images)
+    for name, given in (("labels", labels), ("targets", targets), ("index", index)):
+        if given is not None and (given.is_floating_point() or given.shape != (count,)):
+            raise UserError(f"{name}: one whole number per image, [{count}], is needed, not {list(given.shape)}.")
+    with torch.no_grad():
+        logits = model(images[: min(2, count)])
+    if logits.ndim != 2 or logits.shape[1] < 2:
+        raise UserError(f"model: logits [N, classes] are needed, but it gives {list(logits.shape)}.")
+    if bool(((logits >= 0) & ((logits.sum(1, keepdim=True) - 1).abs() < 1e-4)).all()):
+        raise UserError("model: its outputs look like probabilities (none negative, each row adds up to 1); give logits.")
+    for name, given in (("labels", labels), ("targets", targets)):
+        if given is not None and count and not 0 <= int(given.min()) <= int(given.max()) < logits.shape[1]:
+            raise UserError(f"{name}: they should lie in 0 to {logits.shape[1] - 1}.")
+    if targets is not None and bool((targets == labels).any()):
+        raise UserError("targets: a target should differ from its label.")
+    return torch.arange(count, device=images.device) if index is None else index
