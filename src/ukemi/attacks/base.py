@@ -37,7 +37,7 @@ class Attacked:
 class Victim:
     """A model under attack, with the samples' labels: evaluation mode is the caller's (`attacking`).
 
-    Attacks hand it the rows that are still open, so that solved samples leave the batch, and it counts passes per sample.
+    Attacks hand it the rows that are still open, so that solved samples leave the batch; it counts passes per sample.
     """
 
     def __init__(self, model: nn.Module, images: Tensor, labels: Tensor, targets: Tensor | None = None) -> None:
@@ -107,7 +107,7 @@ def admitted(
     if logits.ndim != 2 or logits.shape[1] < 2:
         raise UserError(f"model: logits [N, classes] are needed, but it gives {list(logits.shape)}.")
     if bool(((logits >= 0) & ((logits.sum(1, keepdim=True) - 1).abs() < 1e-4)).all()):
-        raise UserError("model: its outputs look like probabilities (none negative, each row adds up to 1); give logits.")
+        raise UserError("model: its outputs look like probabilities (each row adds up to 1); logits are needed.")
     for name, given in (("labels", labels), ("targets", targets)):
         if given is not None and count and not 0 <= int(given.min()) <= int(given.max()) < logits.shape[1]:
             raise UserError(f"{name}: they should lie in 0 to {logits.shape[1] - 1}.")
