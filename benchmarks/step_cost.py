@@ -49,12 +49,12 @@ def synthetic(count: int) -> Data:
 def milliseconds(state: State, step: Replayed, batch: Batch, kind: int, repeats: int) -> float:
     """The median of single steps, timed on the device."""
     for _ in range(8):
-        step(batch, kind)
+        step(batch, (kind, 0))
     times = []
     for _ in range(repeats):
         began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         began.record()
-        step(batch, kind)
+        step(batch, (kind, 0))
         ended.record()
         ended.synchronize()
         times.append(began.elapsed_time(ended))

@@ -96,6 +96,8 @@ FLAGS = {
     ),
     "cross-entropy": "name",
     "consistency": "kind labels-on name statistics stop-clean weight",
+    "mixup": "alpha name",
+    "manifold-mixup": "alpha layers name",
 }
 SCHEMAS: dict[str, type[BaseModel]] = {
     "train": TrainConfig,

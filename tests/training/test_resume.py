@@ -38,6 +38,8 @@ AUGMENTERS: dict[str, dict[str, Any]] = {
 MORE: dict[str, dict[str, Any]] = {
     "sensei-sa": {"objective": {"name": "consistency", "statistics": "separate-worst"}, "average": 0.9},
     "ukemi": {"objective": {"name": "consistency", "kind": "l2", "labels_on": "both"}},
+    "random": {"objective": {"name": "mixup"}},
+    "augmentation": {"objective": {"name": "manifold-mixup", "layers": ["0"]}},
 }
 POINTS = ["before-write", "in-write", "before-flush", "before-rename", "after-rename", "mid-epoch"]
 

@@ -39,6 +39,8 @@ class Augmenter(ABC):
     """scoring passes so far, counted in images"""
     spared: int = 0
     """scoring passes that skipping robust samples saved so far"""
+    observes: bool = False
+    """whether it makes use of `observe`"""
     planned: int | None = None
     """what `plan` said of the batch about to come; None in a loop that does not plan"""
 

@@ -56,7 +56,7 @@ class Sensei(Searching):
         else:
             self.settings = type(settings)(**{**settings.model_dump(), **changes})
         super().__init__(space, self.settings.fitness, seed=seed, flips=flips)
-        self.samples = samples
+        self.samples, self.observes = samples, self.skips
         self.survivors, self._how = self.settings.survivors(), self.settings.breeding()
         self._select = chosen(self.settings.selection, SELECTIONS, "augmenter.selection")
         self._store: Store | None = None

@@ -3,13 +3,26 @@
 from ukemi.objectives.base import Objective, ObjectiveConfig, Outcome
 from ukemi.objectives.consistency import Consistency
 from ukemi.objectives.cross_entropy import CrossEntropy
+from ukemi.objectives.mixup import ManifoldMixup, Mixup
 
 OBJECTIVES: dict[str, type[ObjectiveConfig]] = {
     "cross-entropy": CrossEntropy.Config,
     "consistency": Consistency.Config,
+    "mixup": Mixup.Config,
+    "manifold-mixup": ManifoldMixup.Config,
 }
 """The settings of every objective by the name that configs and the command line use."""
 
-AnyObjective = CrossEntropy.Config | Consistency.Config
+AnyObjective = CrossEntropy.Config | Consistency.Config | Mixup.Config | ManifoldMixup.Config
 
-__all__ = ["OBJECTIVES", "AnyObjective", "Consistency", "CrossEntropy", "Objective", "ObjectiveConfig", "Outcome"]
+__all__ = [
+    "OBJECTIVES",
+    "AnyObjective",
+    "Consistency",
+    "CrossEntropy",
+    "ManifoldMixup",
+    "Mixup",
+    "Objective",
+    "ObjectiveConfig",
+    "Outcome",
+]

@@ -38,12 +38,20 @@ class Objective(ABC):
 
     wants_clean: ClassVar[bool] = False
     """whether the clean images have to be given"""
+    mixes: ClassVar[bool] = False
+    """whether its logits belong to mixtures, which say nothing about a single sample"""
+    kind: int = 0
+    """what `plan` said of the step about to come"""
 
     @abstractmethod
     def __call__(
         self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int, clean: Tensor | None = None
     ) -> Outcome:
         """The losses of a batch and the logits of its augmented images."""
+
+    def plan(self, seed: int, epoch: int, steps: int) -> list[int]:
+        """What kind each step of an epoch is; steps of one kind do the same work, so a GPU can replay one for all."""
+        return [0] * steps
 
     def attach(self, model: nn.Module) -> None:
         """Called once with the plain model, on its device, before the optimiser is made and anything is compiled."""

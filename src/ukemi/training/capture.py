@@ -23,8 +23,8 @@ class Stepped:
     """`[N]`"""
     genes: Tensor | None
     """the chromosomes `[N, G]` of its images, where there are any"""
-    logits: Tensor
-    """`[N, K]`, of the images trained on"""
+    logits: Tensor | None
+    """`[N, K]`, of the images trained on; None where they are mixed and nobody wants to know"""
     scored: int = 0
     """scoring passes that it took, counted in images"""
     spared: int = 0
@@ -32,6 +32,8 @@ class Stepped:
 
 
 Step = Callable[[Batch], Stepped]
+Kind = tuple[int, int]
+"""what augmenter and objective said of a step"""
 
 
 class Replayed:
@@ -39,15 +41,15 @@ class Replayed:
     just runs.
 
     What it returns is overwritten by the next replay. A capture holds for one epoch because the epoch's number, the key
-    of all randomness, is part of it. Steps of one kind do the same work in the same shapes (`Augmenter.plan`). A step
-    that can't be captured (its model waits for the device) runs as it is.
+    of all randomness, is part of it. Steps of one kind do the same work in the same shapes (see the `plan` of augmenter
+    and objective). A step that can't be captured (its model waits for the device) runs as it is.
     """
 
     def __init__(self, step: Step, batch_size: int, enabled: bool, note: Callable[[str], None]) -> None:
         self._step, self._size, self._enabled, self._note = step, batch_size, enabled, note
-        self._done: Counter[int] = Counter()
-        self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, Stepped]] = {}
-        self._old: dict[int, tuple[torch.cuda.CUDAGraph, Stepped]] = {}
+        self._done: Counter[Kind] = Counter()
+        self._graphs: dict[Kind, tuple[torch.cuda.CUDAGraph, Stepped]] = {}
+        self._old: dict[Kind, tuple[torch.cuda.CUDAGraph, Stepped]] = {}
         self._memory = torch.cuda.graph_pool_handle() if enabled else None
         self._batch: Batch | None = None
 
@@ -55,7 +57,7 @@ class Replayed:
         """Call before every epoch."""
         self._old, self._graphs = self._graphs or self._old, {}
 
-    def __call__(self, batch: Batch, kind: int = 0) -> Stepped:
+    def __call__(self, batch: Batch, kind: Kind = (0, 0)) -> Stepped:
         if not self._enabled or len(batch.index) != self._size:
             return self._step(batch)
         if self._done[kind] < WARM_UP:
@@ -70,7 +72,7 @@ class Replayed:
         graph.replay()
         return result
 
-    def _capture(self, batch: Batch, kind: int) -> bool:
+    def _capture(self, batch: Batch, kind: Kind) -> bool:
         self._batch = self._batch or Batch(batch.index.clone(), batch.images.clone(), batch.labels.clone())
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         generator = torch.cuda.default_generators[stream.device_index]

@@ -23,7 +23,7 @@ from ukemi import measures, randomness
 from ukemi.augmenters import Augmenter
 from ukemi.data import Batch, Data
 from ukemi.errors import UserError
-from ukemi.models.inference import home_of, seconds_per_image
+from ukemi.models.inference import home_of, scoring, seconds_per_image
 from ukemi.objectives import Objective
 from ukemi.randomness import Stream
 from ukemi.training.average import Average
@@ -120,16 +120,18 @@ def _epoch(
         with _precision(config, device):
             state.augmenter.begin_epoch(network, data, state.epoch)
         state.scored += state.augmenter.forwards - scored_before
-    kinds = state.augmenter.plan([data.index[positions] for positions in order])
+    searches = state.augmenter.plan([data.index[positions] for positions in order])
+    kinds = list(zip(searches, state.objective.plan(config.seed, state.epoch, len(order)), strict=True))
     for batch in data.batches(order[state.step :], device):
-        state.augmenter.planned = kinds[state.step]
+        state.augmenter.planned, state.objective.kind = kinds[state.step]
         state.rate.fill_(_learning_rate(config, state.epoch + state.step / len(order)))
         # dropout and its like draw from the global generators: made a function of (seed, epoch, step)
         torch.manual_seed(randomness.key(config.seed, Stream.STEP, state.epoch, state.step))
         stepped = step(batch, kinds[state.step])
         state.scored, state.spared = state.scored + stepped.scored, state.spared + stepped.spared
         state.guard.remember(state.epoch, state.step, batch.index, stepped)
-        state.augmenter.observe(batch.index, stepped.logits, batch.labels)
+        if stepped.logits is not None:
+            state.augmenter.observe(batch.index, stepped.logits, batch.labels)
         state.step += 1
         state.guard.check(space, now=state.step == len(order))
         display.step(state.epoch, state.step, len(order), state.sums)
@@ -163,11 +165,22 @@ def _step(config: TrainConfig, state: State, network: nn.Module, batch: Batch) -
     state.optimiser.zero_grad(set_to_none=True)
     outcome.losses.mean().backward()
     losses, logits = outcome.losses.detach(), outcome.logits.detach()
+    alone = _alone(config, state, network, images) if state.objective.mixes else logits
     state.guard.mask(losses, [weight.grad for weight in _trained(state) if weight.grad is not None])
     state.optimiser.step()
     state.average.move(towards=1.0 if epoch == 0 else 1 - config.average)
     _count(state.sums, losses, logits, labels)
-    return Stepped(losses, augmenter.genes, logits, augmenter.forwards - scored, augmenter.spared - spared)
+    return Stepped(losses, augmenter.genes, alone, augmenter.forwards - scored, augmenter.spared - spared)
+
+
+def _alone(config: TrainConfig, state: State, network: nn.Module, images: Tensor) -> Tensor | None:
+    """What the images get unmixed: one scoring pass, where the augmenter wants to observe it."""
+    if not state.augmenter.observes:
+        return None
+    state.augmenter.forwards += len(images)
+    with scoring(network, images.device), _precision(config, images.device):
+        logits = network(images)
+    return logits.clone()
 
 
 def _end_of_epoch(config: TrainConfig, state: State, sets: Sets) -> dict[str, Any]:
