@@ -63,6 +63,7 @@ PUBLIC = [
     "Sensei",
     "Space",
     "Standard",
+    "Styx",
     "T2",
     "T3",
     "T6",
@@ -94,6 +95,7 @@ FLAGS = {
         """cap coin compete crossing crossover edge first fitness identity invalid keep mutation name parents population
         selection skip skipped threshold warmup when""",
     ),
+    "styx": "data-ratio masks mutator name pixel-ratio pixels redraw sigma",
     "cross-entropy": "name",
     "consistency": "kind labels-on name statistics stop-clean weight",
     "mixup": "alpha name",

@@ -1,6 +1,6 @@
 """ukemi: finds where an image classifier breaks and trains it until it holds."""
 
-from ukemi.augmenters import AUGMENTERS, PRESETS, Augmenter, Random, Sensei, Standard, WorstOf
+from ukemi.augmenters import AUGMENTERS, PRESETS, Augmenter, Random, Sensei, Standard, Styx, WorstOf
 from ukemi.errors import UserError
 from ukemi.fitness import FITNESS, Scored
 from ukemi.measures import Robustness, robust_accuracy
@@ -29,6 +29,7 @@ __all__ = [
     "Sensei",
     "Space",
     "Standard",
+    "Styx",
     "UserError",
     "WorstOf",
     "named_grid",

@@ -74,7 +74,7 @@ def sentence(error: ValidationError, prefix: str = "", known: Iterable[str] = ()
     place = ".".join([prefix] * bool(prefix) + [str(part) for part in first["loc"]]).replace("_", "-")
     kind, given = first["type"], first["input"]
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
-        names = ", ".join(known).replace("_", "-")
+        names = ", ".join(known).replace("_", "-") if len(first["loc"]) == 1 else ""
         return f"{place} is not a known field" + (f"; known are {names}." if names else ".")
     if kind == "missing" or kind == "missing_argument":
         return f"{place} is missing."
@@ -168,9 +168,11 @@ def imported(name: str, field: str) -> Callable[..., Any]:
             found = importlib.import_module(module)
     except Exception as error:  # a user's module fails in any way it likes
         raise UserError(f"{field}: {name!r} can't be imported ({reason(error)}).") from error
-    if not hasattr(found, attribute):
-        raise UserError(f"{field}: module {module!r} has no name {attribute!r}.")
-    return getattr(found, attribute)
+    for part in attribute.split("."):  # Class.method is a name too
+        if not hasattr(found, part):
+            raise UserError(f"{field}: module {module!r} has no name {attribute!r}.")
+        found = getattr(found, part)
+    return found  # type: ignore[return-value]
 
 
 def chosen(given: Any, table: Mapping[str, T], field: str) -> T:
@@ -187,6 +189,30 @@ def chosen(given: Any, table: Mapping[str, T], field: str) -> T:
     if not callable(found):
         raise UserError(f"{field}: {given!r} is a {type(found).__name__}, not a function.")
     return found  # type: ignore[return-value]
+
+
+def check_nameable(given: Any, field: str) -> None:
+    """An object that a run's files must be able to name: a function or class that `package.module:name` leads to."""
+    if isinstance(given, str | int | float | tuple | None):
+        return
+    name = _full_name(given)
+    with suppress(UserError):
+        if isinstance(name, str) and imported(name, field) is given:
+            return
+    raise UserError(f"{field}: a run's files name it as package.module:name, which does not lead to {given!r}.")
+
+
+def called(function: Callable[..., T], field: str, *arguments: Any, **options: Any) -> T:
+    """Calls what may be anyone's own; where that fails, one sentence names the field, the function and the reason."""
+    try:
+        return function(*arguments, **options)
+    except UserError:
+        raise
+    except Exception as error:
+        if str(getattr(function, "__module__", type(function).__module__)).startswith("ukemi."):
+            raise
+        name = getattr(function, "__name__", type(function).__name__)
+        raise UserError(f"{field}: {name} failed ({reason(error)}).") from error
 
 
 def reason(error: BaseException) -> str:

@@ -72,6 +72,10 @@ class Gene:
         count = (self.high - self.low) / self.step if self.step > 0 else -1
         if count < 1 - 1e-6 or abs(count - round(count)) > 1e-4:
             raise UserError(f"{place}: step should divide the range {self.high - self.low:g}, not {self.step:g}.")
+        if count > CONTINUOUS_LEVELS - 1:
+            raise UserError(
+                f"{place}: step {self.step:g} makes more than {CONTINUOUS_LEVELS} levels; a larger one is needed."
+            )
         if self.kernel is None and self.name not in BUILT_IN:
             raise UserError(f"{place}: this name is none of {', '.join(BUILT_IN)}, so it needs a kernel.")
         if self.kernel is None and self.identity != BUILT_IN[self.name]:

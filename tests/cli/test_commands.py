@@ -400,7 +400,7 @@ def test_own_parts_of_a_search_from_flags_and_from_toml(capsys: pytest.CaptureFi
     ("flags", "said"),
     [
         (["--augmenter", "sensai"], "augmenter: 'sensai' is none of standard, random, worst-of, sensei, sensei-sa"),
-        (["--objective", "hope"], "objective: 'hope' is none of cross-entropy, consistency."),
+        (["--objective", "hope"], "objective: 'hope' is none of cross-entropy, consistency, mixup"),
         (["--augmenter", "sensei", "--augmenter.fitness", "hope"], "fitness: 'hope' is not known"),
         (
             ["--augmenter", "sensei", "--augmenter.crossing", "no.such:one"],

@@ -98,7 +98,7 @@ def test_who_keeps_its_parents_forgets_nothing(tiny_net: nn.Module, fashion: Dat
     ("make", "forwards"),
     [
         (WorstOf.Config(k=3), [3, 6, 9, 12, 15, 18]),
-        (WorstOf.Config(k=50), [50]),
+        (WorstOf.Config(k=20), [20]),
         (WorstOf.Config(k=4, fitness="kl"), [5, 10, 15, 20]),
         (PRESETS["ukemi"](population=7), [7, 14]),
         (PRESETS["augmentation"](warmup=3), [10, 20]),
@@ -255,6 +255,11 @@ def test_models_that_do_not_fit_are_named() -> None:
         search_quality(Odd(), grey(LEVELS), LIGHT, ["random"])
     with pytest.raises(UserError, match="model's head"):
         search_quality(nn.Sequential(nn.Flatten(), nn.Linear(16, 1)), grey(LEVELS), LIGHT, ["random"])
+
+
+def test_a_generation_above_the_budget_is_refused() -> None:
+    with pytest.raises(UserError, match="one of WorstOf takes 50 passes per image, above the budget of 20"):
+        search_quality(Grey(), grey(LEVELS), LIGHT, {"many": WorstOf.Config(k=50)}, generations=2)
 
 
 def test_a_model_without_parameters_can_be_searched() -> None:

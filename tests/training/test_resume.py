@@ -34,6 +34,7 @@ AUGMENTERS: dict[str, dict[str, Any]] = {
     "augmentation": {"name": "augmentation", "population": 3, "skip": "classification"},
     "ukemi": {"name": "ukemi", "population": 4, "fitness": "likelihood-surprise"},
     "worst-of-epoch": {"name": "worst-of", "k": 2, "when": "epoch"},
+    "styx": {"name": "styx", "masks": "epoch", "redraw": True},
 }
 MORE: dict[str, dict[str, Any]] = {
     "sensei-sa": {"objective": {"name": "consistency", "statistics": "separate-worst"}, "average": 0.9},

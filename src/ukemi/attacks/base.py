@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ukemi.data import check_pixels
 from ukemi.errors import UserError
-from ukemi.models.inference import rows_per_pass
+from ukemi.models.inference import right, rows_per_pass
 
 Norm = Literal["l1", "l2", "linf"]
 Objective = Callable[[Tensor, Tensor], Tensor]
@@ -42,7 +42,8 @@ class Victim:
 
     def __init__(self, model: nn.Module, images: Tensor, labels: Tensor, targets: Tensor | None = None) -> None:
         self.model, self.originals = model, images
-        self.labels, self.targets = labels, targets
+        self.labels, self.targets = labels.long(), None if targets is None else targets.long()
+        self.aims = self.labels if self.targets is None else self.targets
         self.forwards = torch.zeros(len(images), dtype=torch.int64, device=images.device)
         self.backwards = torch.zeros_like(self.forwards)
         self._chunk = rows_per_pass(tuple(images.shape[1:]), images.device)
@@ -57,22 +58,36 @@ class Victim:
         """Of `objective(logits, labels or targets)`: its values `[n]`, its gradient at the images, and the logits."""
         self.forwards[rows] += 1
         self.backwards[rows] += 1
-        aims = self.labels if self.targets is None else self.targets
         found = []
         for part, own in zip(images.split(self._chunk), rows.split(self._chunk), strict=True):
             leaf = part.detach().requires_grad_()
             with torch.enable_grad():
                 logits = self.model(leaf)
-                values = objective(logits, aims[own])
+                values = objective(logits, self.aims[own])
                 (slope,) = torch.autograd.grad(values.sum(), leaf)
             found.append((values.detach(), slope, logits.detach()))
         values, slopes, logits = (torch.cat(column) for column in zip(*found, strict=True))
         return values, slopes, logits
 
     def fooled(self, logits: Tensor, rows: Tensor) -> Tensor:
-        """Which of these answers are what the attack wants, bool `[n]`."""
-        said = logits.argmax(1)
-        return said != self.labels[rows] if self.targets is None else said == self.targets[rows]
+        """Which of these answers are what the attack wants, bool `[n]`; logits that are not finite are an error."""
+        return ~right(logits, self.labels[rows]) if self.targets is None else right(logits, self.targets[rows])
+
+
+def log_odds(logits: Tensor, aims: Tensor) -> Tensor:
+    """The log odds against the classes `aims [n]`: log((1 - p) / p), `[n]`.
+
+    Cross-entropy is `softplus` of it: the same order, the same direction of the gradient. But this gradient keeps its
+    length where p rounds to 1 and that of cross-entropy vanishes, so a confident model hides nothing.
+    """
+    logits = logits if logits.dtype == torch.float64 else logits.float()
+    own = aims[:, None]
+    return logits.scatter(1, own, -torch.inf).logsumexp(1) - logits.gather(1, own)[:, 0]
+
+
+def log_odds_for(logits: Tensor, aims: Tensor) -> Tensor:
+    """The log odds for the classes `aims [n]`: what a targeted attack raises."""
+    return -log_odds(logits, aims)
 
 
 @contextmanager
@@ -95,8 +110,8 @@ def admitted(
     Pixels in [0, 1], one label per image inside the classes, targets that are not the labels, logits `[N, K]`. Call it
     inside `attacking`.
     """
-    if not images.is_floating_point():
-        raise UserError(f"images: float pixels in [0, 1] are needed, but {images.dtype} was given.")
+    if images.dtype not in (torch.float32, torch.float64):
+        raise UserError(f"images: float32 or float64 pixels in [0, 1] are needed, but {images.dtype} was given.")
     check_pixels(images)
     count = len(images)
     for name, given in (("labels", labels), ("targets", targets), ("index", index)):
@@ -106,11 +121,11 @@ def admitted(
         logits = model(images[: min(2, count)])
     if logits.ndim != 2 or logits.shape[1] < 2:
         raise UserError(f"model: logits [N, classes] are needed, but it gives {list(logits.shape)}.")
-    if bool(((logits >= 0) & ((logits.sum(1, keepdim=True) - 1).abs() < 1e-4)).all()):
+    if count and bool(((logits >= 0) & ((logits.sum(1, keepdim=True) - 1).abs() < 1e-4)).all()):
         raise UserError("model: its outputs look like probabilities (each row adds up to 1); logits are needed.")
     for name, given in (("labels", labels), ("targets", targets)):
         if given is not None and count and not 0 <= int(given.min()) <= int(given.max()) < logits.shape[1]:
             raise UserError(f"{name}: they should lie in 0 to {logits.shape[1] - 1}.")
     if targets is not None and bool((targets == labels).any()):
         raise UserError("targets: a target should differ from its label.")
-    return torch.arange(count, device=images.device) if index is None else index
+    return torch.arange(count, device=images.device) if index is None else index.to(images.device)

@@ -14,6 +14,7 @@ from ukemi.augmenters.presets import (
 from ukemi.augmenters.random import Random
 from ukemi.augmenters.sensei import Sensei
 from ukemi.augmenters.standard import Standard
+from ukemi.augmenters.styx import Styx, StyxConfig, mutated
 from ukemi.augmenters.worst_of import WorstOf
 
 AUGMENTERS: dict[str, type[AugmenterConfig]] = {
@@ -21,6 +22,7 @@ AUGMENTERS: dict[str, type[AugmenterConfig]] = {
     "random": Random.Config,
     "worst-of": WorstOf.Config,
     **PRESETS,
+    "styx": StyxConfig,
 }
 """The settings of every augmenter by the name that configs and the command line use."""
 
@@ -35,6 +37,7 @@ AnyAugmenter = (
     | SenseiReleasedConfig
     | AugmentationConfig
     | UkemiConfig
+    | StyxConfig
 )
 
 __all__ = [
@@ -46,5 +49,7 @@ __all__ = [
     "Random",
     "Sensei",
     "Standard",
+    "Styx",
     "WorstOf",
+    "mutated",
 ]

@@ -51,7 +51,8 @@ class Augmenter(ABC):
     def __call__(self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int) -> Tensor:
         """The images to train on, `[N, C, H, W]` in [0, 1]. The first batch's pixels are checked, as the most common
         mistake is to give normalised ones; later ones are not, so that the device never waits."""
-        _check_index(index, len(images))
+        _check("index", index, len(images))
+        _check("labels", labels, len(images))
         if not self._admitted:
             check_pixels(images)
             self._admitted = True
@@ -60,6 +61,10 @@ class Augmenter(ABC):
     @abstractmethod
     def augment(self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int) -> Tensor:
         """What an augmenter writes: the images to train on."""
+
+    def rehearse(self, model: nn.Module, data: Data) -> None:
+        """Called once before a run writes anything: what anyone's own parts get wrong should show here."""
+        return
 
     def begin_epoch(self, model: nn.Module, data: Data, epoch: int) -> None:
         """Called once before the epoch's first batch."""
@@ -92,7 +97,10 @@ class Augmenter(ABC):
         return torch.where(flip, images.flip(-1), images)
 
 
-def _check_index(index: Tensor, count: int) -> None:
-    if not isinstance(index, Tensor) or index.is_floating_point() or index.shape != (count,):
-        given = f"{index.dtype} {list(index.shape)}" if isinstance(index, Tensor) else repr(index)
-        raise UserError(f"index: one whole number per image is needed, a tensor [{count}], but {given} was given.")
+def _check(field: str, rows: Tensor, count: int) -> None:
+    """Smaller integers would be taken for masks where they pick rows."""
+    if not isinstance(rows, Tensor) or rows.dtype not in (torch.int32, torch.int64) or rows.shape != (count,):
+        given = f"{rows.dtype} {list(rows.shape)}" if isinstance(rows, Tensor) else repr(rows)
+        raise UserError(
+            f"{field}: one whole number per image is needed, an int64 tensor [{count}], but {given} was given."
+        )

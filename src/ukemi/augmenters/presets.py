@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from ukemi.augmenters.base import Augmenter, AugmenterConfig
 from ukemi.errors import UserError
 from ukemi.fitness import fitness_of
-from ukemi.genetics import CROSSOVERS, MUTATIONS, SELECTIONS, Breeding, First, Invalid, Parents
+from ukemi.genetics import CROSSOVERS, MUTATIONS, SELECTIONS, Breeding, First, Invalid, Parents, roulette, tournament
 from ukemi.schema import Fixed, Named, Number, chosen
 from ukemi.spaces import Space
 
@@ -36,7 +36,7 @@ class SenseiSettings(AugmenterConfig):
     selection: Named = "elitism"
     """Who lives on: elitism (SENSEI), roulette (SENSEI-RW), tournament (SENSEI-T), or package.module:function."""
     keep: Annotated[Number, Field(gt=0, le=1)] = 0.4
-    """Share of the population that elitism lets live on; the other selections draw as many as the population."""
+    """Share of the population that lives on; roulette and tournament draw as many as the population instead."""
     first: First = "random"
     """The first population: random, or dealt from a grid (the released code)."""
     identity: bool = False
@@ -57,8 +57,8 @@ class SenseiSettings(AugmenterConfig):
     coin: Literal["child", "batch"] = "child"
     """Crossover or mutation is decided per child, or once per batch (the released code)."""
     cap: int = Field(0, ge=0)
-    """Once this many samples of a class are mistaken for another one in an epoch, the second-worst variant is
-    trained (the released code: 1000); 0 never."""
+    """Once more than this many samples of a class are mistaken for another one in an epoch, the second-worst is trained
+    (the released code: 1000); 0 never."""
 
     @model_validator(mode="after")
     def _known(self) -> "SenseiSettings":
@@ -73,7 +73,9 @@ class SenseiSettings(AugmenterConfig):
         return self
 
     def survivors(self) -> int:
-        return ceil(self.keep * self.population - 1e-9) if self.selection == "elitism" else self.population
+        """Roulette and tournament draw as many as the population; elitism and anyone's own keep a share of it."""
+        select = chosen(self.selection, SELECTIONS, "augmenter.selection")
+        return self.population if select in (roulette, tournament) else ceil(self.keep * self.population - 1e-9)
 
     def breeding(self) -> Breeding:
         return Breeding(
@@ -157,7 +159,7 @@ class SenseiReleasedConfig(SenseiSettings):
     coin: Literal["child", "batch"] = "batch"
     """Crossover or mutation is decided once per batch, or per child."""
     cap: int = Field(1000, ge=0)
-    """Once this many samples of a class are mistaken for another one in an epoch, the second-worst is trained."""
+    """Once more than this many samples of a class are mistaken for another in an epoch, the second-worst is trained."""
 
 
 class UkemiConfig(SenseiSettings):

@@ -12,8 +12,10 @@ from torch import Tensor, nn
 from ukemi.activations import recording
 from ukemi.augmenters.base import Augmenter
 from ukemi.data import Data
+from ukemi.errors import UserError
 from ukemi.fitness import Fitness, Scored, Scorer, checked, fitness_of
 from ukemi.models.inference import rows_per_pass, scoring
+from ukemi.schema import called
 from ukemi.spaces import Space
 from ukemi.variations import vary
 
@@ -41,6 +43,8 @@ class Searching(Augmenter):
 
     def __init__(self, space: Space, fitness: Any, *, seed: int = 0, flips: bool = False) -> None:
         super().__init__(seed=seed, flips=flips)
+        if not isinstance(space, Space):
+            raise UserError(f"space: a ukemi.Space is needed (T3, say), but {space!r} was given.")
         self.space = space
         self.fitness: Scorer = fitness_of(fitness)
 
@@ -96,7 +100,7 @@ class Searching(Augmenter):
             # stable, so a tie goes to the lowest candidate; NaN sorts as the highest, so it is never hidden
             first_N = contest_NB.argsort(dim=1, descending=True, stable=True)[:, 0]
             found_N = contest_NB[rows_N, first_N]
-            better_N = (found_N > best_N) | (found_N.isnan() & ~best_N.isnan())
+            better_N = (found_N > best_N) | (found_N.isnan() & ~best_N.isnan()) | (start == 0)
             best_N = torch.where(better_N, found_N, best_N)
             at_N = torch.where(better_N, start + first_N, at_N)
             of_each = variants.unflatten(0, (-1, many))
@@ -126,9 +130,13 @@ def _scored(
 ) -> tuple[tuple[Tensor, ...], int]:
     """Fitness, loss and predicted class of each variant, from one pass in evaluation mode; and how many classes."""
     with scoring(model, variants.device), _recorded(model, fitness) as seen:
-        logits = model(variants).float()
+        logits = model(variants)
+        if not isinstance(logits, Tensor) or logits.ndim != 2:
+            given = list(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+            raise UserError(f"model: logits [N, classes] are needed, but it gives {given}.")
+        logits = logits.float()
         scored = Scored(model, variants, labels, logits, clean, tuple(seen))
-        found = checked(fitness(scored), scored, _name(fitness), look=look)
+        found = checked(called(fitness, "fitness", scored), scored, _name(fitness), look=look)
         losses = F.cross_entropy(logits, labels, reduction="none")
         predicted = logits.argmax(1)
     # outside inference mode: ordinary tensors

@@ -20,7 +20,8 @@ from ukemi.augmenters.search import Searched, Searching
 from ukemi.augmenters.store import Store
 from ukemi.data import Data
 from ukemi.errors import UserError
-from ukemi.genetics import SELECTIONS, bred, first_population, unpacked
+from ukemi.fitness import Fitness
+from ukemi.genetics import SELECTIONS, bred, first_population, selected, unpacked
 from ukemi.models.inference import home_of
 from ukemi.randomness import Stream
 from ukemi.schema import chosen
@@ -54,8 +55,13 @@ class Sensei(Searching):
                 raise UserError(f"settings: {settings!r} is none of {', '.join(PRESETS)}.")
             self.settings = PRESETS[settings](**changes)
         else:
-            self.settings = type(settings)(**{**settings.model_dump(), **changes})
+            fields = {name: getattr(settings, name) for name in type(settings).model_fields}
+            self.settings = type(settings)(**{**fields, **changes})
         super().__init__(space, self.settings.fitness, seed=seed, flips=flips)
+        if samples is not None and (not isinstance(samples, int) or isinstance(samples, bool) or samples < 1):
+            raise UserError(
+                f"samples: the number of training samples is needed, at least 1, but {samples!r} was given."
+            )
         self.samples, self.observes = samples, self.skips
         self.survivors, self._how = self.settings.survivors(), self.settings.breeding()
         self._select = chosen(self.settings.selection, SELECTIONS, "augmenter.selection")
@@ -69,6 +75,22 @@ class Sensei(Searching):
     @property
     def skips(self) -> bool:
         return self.settings.skip != "never"
+
+    @torch.no_grad()
+    def rehearse(self, model: nn.Module, data: Data) -> None:
+        """Two generations of two samples on a copy, where a part is anyone's own."""
+        parts = {name: getattr(self.settings, name) for name in ("selection", "crossing", "mutation", "fitness")}
+        if all(isinstance(part, str) and ":" not in part for part in parts.values()):
+            return
+        # a fitness that learns from the data has too little to learn from here
+        changes: dict[str, Any] = {"when": "batch", "warmup": 0}
+        if isinstance(self.fitness, Fitness):
+            changes["fitness"] = "cross-entropy"
+        batch = data.batch(torch.arange(min(2, len(data))), home_of(model))
+        index = torch.arange(len(batch.index), device=batch.index.device)
+        trial = Sensei(self.space, samples=len(index), settings=self.settings, **changes)
+        for epoch in range(2):
+            trial(model, batch.images, batch.labels, index, epoch)
 
     @torch.no_grad()
     def begin_epoch(self, model: nn.Module, data: Data, epoch: int) -> None:
@@ -99,20 +121,21 @@ class Sensei(Searching):
     def augment(self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int) -> Tensor:
         store = self._stored(index.device)
         store.check(index)
-        if epoch != self._epoch:
-            if self.settings.when == "epoch" and epoch >= self.settings.warmup:
-                raise UserError(f'augmenter: when="epoch" needs begin_epoch(model, data, {epoch}) before its batches.')
-            self._turn(store, epoch)
+        if epoch != self._epoch and self.settings.when == "epoch" and epoch >= self.settings.warmup:
+            raise UserError(f'augmenter: when="epoch" needs begin_epoch(model, data, {epoch}) before its batches.')
+        self._turn(store, epoch)
         if epoch < self.settings.warmup:
             self.genes = None
             return self.flipped(images, index, epoch)
         if self.settings.when == "batch":
             return self._trained(model, images, labels, index, epoch)
-        # searched ahead; a sample that no search has seen is trained as it is
-        seen_N1 = store.begun[index][:, None]
         found_NG = self.space.decode(store.worst_of(index))
-        self.genes = torch.where(seen_N1, found_NG, self.space.identity(index.device))
-        self._wait(store, index, ~store.active[index] if self.skips else None)
+        if self.skips:
+            active_N = store.active[index]
+            store.waiting[index] = ~active_N
+            found_NG = torch.where(active_N[:, None], found_NG, self._unsearched(store, index, epoch))
+        # a sample that no search has seen is trained as it is
+        self.genes = torch.where(store.begun[index][:, None], found_NG, self.space.identity(index.device))
         return self.flipped(vary(images, self.genes, self.space), index, epoch)
 
     @torch.no_grad()
@@ -128,25 +151,32 @@ class Sensei(Searching):
     def state_dict(self) -> dict[str, Tensor]:
         if self._store is None:
             return {}
-        state = {**self._store.state_dict(), "epoch": torch.tensor(self._epoch)}
+        state = {**self._store.state_dict(), "epoch": torch.tensor(self._epoch), "lattice": self.space.last_codes()}
         state |= {name: value for name, value in self._counters().items() if value is not None}
         return state | self.fitness_state()
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Takes back what `state_dict` gave; what belongs to another search is refused and nothing is changed."""
         if not state:
+            self._store, self._epoch, self._batch, self._mistaken = None, -1, None, None
             return
-        if "begun" not in state or "epoch" not in state:
+        if not {"begun", "epoch", "lattice"} <= state.keys():
             raise UserError(f"augmenter: {', '.join(sorted(state))} is not the state of a SENSEI search.")
-        self.samples, device = len(state["begun"]), state["begun"].device
-        store = self._stored(device)
+        samples, device = len(state["begun"]), state["begun"].device
+        if self.samples not in (None, samples):
+            raise UserError(f"augmenter: this search has {self.samples} samples, but the state has {samples}.")
+        if state["lattice"].tolist() != self.space.last_codes().tolist():
+            raise UserError("augmenter: the state is that of a search in another space.")
+        store = self._made_store(samples, device)
         for name, mine in store.state_dict().items():
             if name not in state or state[name].shape != mine.shape:
                 given = list(state[name].shape) if name in state else "absent"
                 raise UserError(f"augmenter: {name} should be {list(mine.shape)}, but it is {given}: another search's.")
             mine.copy_(state[name])
-        self._epoch = int(state["epoch"])
-        self._batch, self._mistaken = state.get("batch"), state.get("mistaken")
         self.load_fitness(state)
+        self._store, self.samples, self._epoch = store, samples, int(state["epoch"])
+        counters = {name: state[name].clone() if name in state else None for name in self._counters()}
+        self._batch, self._mistaken = counters["batch"], counters["mistaken"]
 
     def _counters(self) -> dict[str, Tensor | None]:
         return {"batch": self._batch, "mistaken": self._mistaken}
@@ -156,14 +186,20 @@ class Sensei(Searching):
         if self._store is None:
             if self.samples is None:
                 raise UserError("sensei: samples, the number of training samples, is needed (or begin_epoch).")
-            worst = self.skips or self.settings.when == "epoch"
-            self._store = Store.empty(self.samples, self.survivors, len(self.space), device, worst, self.skips)
+            self._store = self._made_store(self.samples, device)
             if self.settings.coin == "batch":
                 self._batch = torch.zeros(1, dtype=torch.int64, device=device)
         return self._store
 
+    @torch.inference_mode(False)  # what is made inside that mode could not be written outside of it
+    def _made_store(self, samples: int, device: torch.device) -> Store:
+        worst = self.skips or self.settings.when == "epoch"
+        return Store.empty(samples, self.survivors, len(self.space), device, worst, self.skips)
+
     def _turn(self, store: Store, epoch: int) -> None:
         """The flags of an epoch are read once, at its start."""
+        if epoch == self._epoch:
+            return
         self._epoch = epoch
         store.turn()
         for counter in self._counters().values():
@@ -172,44 +208,43 @@ class Sensei(Searching):
 
     def _trained(self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int) -> Tensor:
         """The tensor to train on: the worst of a new search or, for skipped samples, what they are trained on."""
+        coin = self._coin(epoch)
         if not self.skips:
             real_N = torch.ones_like(index, dtype=torch.bool)
-            worst, self.genes = self._search(model, images, labels, index, real_N, epoch)
+            worst, self.genes = self._search(model, images, labels, index, real_N, epoch, coin)
             return worst
-        store = self._stored(index.device)
+        store, before = self._stored(index.device), self.forwards
         if self.planned is None:
             self._look_again(store, model, images, labels, index, epoch)
         active_N = store.active[index]
         count = self._filled(int(active_N.sum()), len(index), index.device) if self.planned is None else self.planned
-        out, genes_NG = self._unsearched(store, images, index, epoch)
-        self.spared += (len(index) - count) * (self.settings.population + 1)
-        self._wait(store, index, ~active_N)
+        genes_NG = self._unsearched(store, index, epoch)
+        out = self.flipped(vary(images, genes_NG, self.space), index, epoch)
+        store.waiting[index] = ~active_N
         if count:
             # the active rows come first; those that only fill up the shape are searched and then forgotten
             rows = active_N.to(torch.uint8).argsort(descending=True, stable=True)[:count]
             real = active_N[rows]
-            worst, found = self._search(model, images[rows], labels[rows], index[rows], real, epoch)
+            worst, found = self._search(model, images[rows], labels[rows], index[rows], real, epoch, coin)
             out = out.index_copy(0, rows, torch.where(real[:, None, None, None], worst, out[rows]))
             genes_NG = genes_NG.index_copy(0, rows, torch.where(real[:, None], found, genes_NG[rows]))
         self.genes = genes_NG
+        # beside a search that skips nobody and so needs no pass for the unchanged image; it can be below 0
+        usual = self.settings.population + int(getattr(self.fitness, "clean", False))
+        self.spared += len(index) * usual - (self.forwards - before)
         return out
 
     def _filled(self, count: int, size: int, device: torch.device) -> int:
         part = max(1, ceil(size / PARTS)) if device.type == "cuda" else 1
         return min(size, ceil(count / part) * part)
 
-    def _unsearched(self, store: Store, images: Tensor, index: Tensor, epoch: int) -> tuple[Tensor, Tensor]:
+    def _unsearched(self, store: Store, index: Tensor, epoch: int) -> Tensor:
+        """The genes `[N, G]` of what skipped samples are trained on."""
         if self.settings.skipped == "worst":
-            genes_NG = self.space.decode(store.worst_of(index))
-        elif self.settings.skipped == "random":
-            genes_NG = self.space.sample(index, seed=self.seed, epoch=epoch)[:, 0]
-        else:
-            genes_NG = self.space.identity(index.device).expand(len(index), -1)
-        return self.flipped(vary(images, genes_NG, self.space), index, epoch), genes_NG
-
-    def _wait(self, store: Store, index: Tensor, skipped_N: Tensor | None) -> None:
-        if skipped_N is not None:
-            store.waiting[index] = skipped_N
+            return self.space.decode(store.worst_of(index))
+        if self.settings.skipped == "random":
+            return self.space.sample(index, seed=self.seed, epoch=epoch)[:, 0]
+        return self.space.identity(index.device).expand(len(index), -1)
 
     def _look_again(
         self, store: Store, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int
@@ -218,7 +253,7 @@ class Sensei(Searching):
         rows = (store.waiting[index] & ~store.active[index]).nonzero().flatten()
         if not len(rows):
             return
-        genes_NG = self._unsearched(store, images[rows], index[rows], epoch)[1]
+        genes_NG = self._unsearched(store, index[rows], epoch)
         found = self.searched(model, images[rows], labels[rows], index[rows], epoch, genes_NG[:, None])
         holds = self._holds(found.losses[:, 0], found.predicted[:, 0] == labels[rows])
         store.active[index[rows]] = ~holds
@@ -226,31 +261,41 @@ class Sensei(Searching):
         store.waiting[index[rows]] = False
 
     def _search(
-        self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, real: Tensor, epoch: int
+        self,
+        model: nn.Module,
+        images: Tensor,
+        labels: Tensor,
+        index: Tensor,
+        real: Tensor,
+        epoch: int,
+        coin: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        """One generation: candidates, scores, survivors. The worst tensor and its genes come back."""
+        """One generation: candidates, scores, survivors. What is trained on comes back, with its genes."""
         store = self._stored(index.device)
-        candidates_NKG = self._candidates(store, index, epoch)
+        candidates_NKG = self._candidates(store, index, epoch, coin)
         genes_NKG = self.space.decode(candidates_NKG)
         if self.skips:  # the unchanged image is scored beside them: robust is who holds on it too
             clean_N1G = self.space.identity(index.device).expand(len(index), 1, -1)
             genes_NKG = torch.cat([genes_NKG, clean_N1G], 1)
         found = self.searched(model, images, labels, index, epoch, genes_NKG, beside=int(self.skips))
         fitness_NK = found.fitness[:, : self.settings.population]
-        kept_NS = self._select(fitness_NK, index, self.survivors, seed=self.seed, epoch=epoch)
+        kept_NS = selected(self._select, fitness_NK, index, self.survivors, seed=self.seed, epoch=epoch)
         # the fittest first, whoever selected
         kept_NS = kept_NS.gather(1, fitness_NK.gather(1, kept_NS).argsort(dim=1, descending=True, stable=True))
         rows_N = torch.arange(len(index), device=index.device)
         survivors_NSG = candidates_NKG.gather(1, kept_NS[..., None].expand(-1, -1, len(self.space)))
-        store.write(index, real, survivors_NSG, fitness_NK.amax(1), candidates_NKG[rows_N, found.at])
+        at_N = self._capped(labels, real, found) if self.settings.cap else found.at
+        store.write(index, real, survivors_NSG, fitness_NK.amax(1), candidates_NKG[rows_N, at_N])
         if self.skips:
             robust_N = self._holds(found.losses, found.predicted == labels[:, None]).all(1)
             store.coming[index] = torch.where(real, ~robust_N, store.coming[index])
-        if self.settings.cap:
-            return self._capped(images, labels, index, epoch, genes_NKG, found)
-        return found.worst, genes_NKG[rows_N, found.at]
+        genes_NG = genes_NKG[rows_N, at_N]
+        if not self.settings.cap:
+            return found.worst, genes_NG
+        other = self.flipped(vary(images, genes_NG, self.space), index, epoch)
+        return torch.where((at_N == found.at)[:, None, None, None], found.worst, other), genes_NG
 
-    def _candidates(self, store: Store, index: Tensor, epoch: int) -> Tensor:
+    def _candidates(self, store: Store, index: Tensor, epoch: int, coin: Tensor | None) -> Tensor:
         """Codes `[N, population, G]` to score."""
         size, begun_N = self.settings.population, store.begun[index]
         begun_N11 = begun_N[:, None, None]
@@ -258,7 +303,6 @@ class Sensei(Searching):
             index, size, self.space, seed=self.seed, identity=self.settings.identity, first=self.settings.first
         )
         parents_NSG = unpacked(store.parents[index])
-        coin = self._coin(epoch)
         if self.settings.compete:
             children = size - self.survivors
             alive_N = torch.full_like(index, self.survivors)
@@ -306,19 +350,15 @@ class Sensei(Searching):
         """Point-wise robust: a low loss, or the right class."""
         return losses <= self.settings.threshold if self.settings.skip == "loss" else right
 
-    def _capped(
-        self, images: Tensor, labels: Tensor, index: Tensor, epoch: int, genes_NKG: Tensor, found: Searched
-    ) -> tuple[Tensor, Tensor]:
-        """The second-worst variant where a pair of classes has been trained as mistaken often enough in this epoch."""
+    def _capped(self, labels: Tensor, real: Tensor, found: Searched) -> Tensor:
+        """Which candidate `[N]` is trained on: the second-worst where its pair of classes is used up in this epoch."""
         if self._mistaken is None:
-            self._mistaken = torch.zeros(found.classes**2, dtype=torch.int64, device=index.device)
-        rows_N = torch.arange(len(index), device=index.device)
+            self._mistaken = torch.zeros(found.classes**2, dtype=torch.int64, device=labels.device)
+        rows_N = torch.arange(len(labels), device=labels.device)
         predicted_N = found.predicted[rows_N, found.at]
-        pair_N, wrong_N = labels * found.classes + predicted_N, predicted_N != labels
+        pair_N, wrong_N = labels * found.classes + predicted_N, (predicted_N != labels) & real
         before_N = ((pair_N[:, None] == pair_N) & wrong_N).tril(-1).sum(1)
-        over_N = wrong_N & (self._mistaken[pair_N] + before_N >= self.settings.cap)
+        over_N = wrong_N & (self._mistaken[pair_N] + before_N > self.settings.cap)
         self._mistaken.scatter_add_(0, pair_N, (wrong_N & ~over_N).long())
         ranked_NK = found.fitness[:, : self.settings.population].argsort(dim=1, descending=True, stable=True)
-        genes_NG = genes_NKG[rows_N, torch.where(over_N, ranked_NK[:, 1], found.at)]
-        second = self.flipped(vary(images, genes_NG, self.space), index, epoch)
-        return torch.where(over_N[:, None, None, None], second, found.worst), genes_NG
+        return torch.where(over_N, ranked_NK[:, 1], found.at)

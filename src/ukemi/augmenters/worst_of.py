@@ -10,7 +10,7 @@ from ukemi.augmenters.base import AugmenterConfig
 from ukemi.augmenters.search import Searching
 from ukemi.data import Data
 from ukemi.errors import UserError
-from ukemi.fitness import fitness_of
+from ukemi.fitness import Fitness, fitness_of
 from ukemi.models.inference import home_of
 from ukemi.schema import Fixed, Named
 from ukemi.spaces import Space
@@ -63,16 +63,24 @@ class WorstOf(Searching):
         super().__init__(space, fitness, seed=seed, flips=flips)
         self.k, self.when, self.identity = k, when, identity
         self._picked: Tensor | None = None
+        self._epoch = -1
 
     @torch.no_grad()
     def augment(self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int) -> Tensor:
         if self.when == "batch":
             self.genes, worst = self._worst(model, images, labels, index, epoch)
             return worst
-        if self._picked is None:
-            raise UserError('augmenter: when="epoch" needs begin_epoch(model, data, epoch) before the first batch.')
+        if self._picked is None or epoch != self._epoch:
+            raise UserError(f'augmenter: when="epoch" needs begin_epoch(model, data, {epoch}) before its batches.')
         self.genes = self._picked[index]
         return self.flipped(vary(images, self.genes, self.space), index, epoch)
+
+    @torch.no_grad()
+    def rehearse(self, model: nn.Module, data: Data) -> None:
+        """One batch of two samples, where the fitness is a function of anyone's own."""
+        if self.when == "batch" and not isinstance(self.fitness, Fitness):
+            batch = data.batch(torch.arange(min(2, len(data))), home_of(model))
+            WorstOf(2, self.space, fitness=self.fitness)(model, batch.images, batch.labels, batch.index, 0)
 
     @torch.no_grad()
     def begin_epoch(self, model: nn.Module, data: Data, epoch: int) -> None:
@@ -83,13 +91,17 @@ class WorstOf(Searching):
         picked = torch.zeros(data.identities, len(self.space), device=device)
         for batch in data.batches(torch.arange(len(data)).split(BATCH), device):
             picked[batch.index] = self._worst(model, batch.images, batch.labels, batch.index, epoch)[0]
-        self._picked = picked
+        self._picked, self._epoch = picked, epoch
 
     def state_dict(self) -> dict[str, Tensor]:
-        return ({} if self._picked is None else {"picked": self._picked}) | self.fitness_state()
+        picked = {} if self._picked is None else {"picked": self._picked, "epoch": torch.tensor(self._epoch)}
+        return picked | self.fitness_state()
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        self._picked = state.get("picked")
+        foreign = sorted(name for name in state if name not in ("picked", "epoch") and not name.startswith("fitness."))
+        if foreign:
+            raise UserError(f"augmenter: {', '.join(foreign)} is not the state of worst-of.")
+        self._picked, self._epoch = state.get("picked"), int(state.get("epoch", -1))
         self.load_fitness(state)
 
     def _candidates(self, index: Tensor, epoch: int) -> Tensor:

@@ -41,6 +41,8 @@ def parse_train(arguments: Sequence[str]) -> TrainConfig:
         table = {"name": given} if isinstance(given, str) else dict(given)
         if name is not None and name != table.get("name"):
             table = {"name": name}
+        if table and "name" not in table:
+            raise UserError(f"{part}.name is missing; it is one of {', '.join(schemas)}.")
         picked = table.get("name", usual)
         if picked not in schemas:
             raise UserError(f"{part}: {picked!r} is none of {', '.join(schemas)}.")

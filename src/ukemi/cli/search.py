@@ -23,6 +23,8 @@ from ukemi.spaces import GRIDS, Gene, Space
 from ukemi.training.config import device_of
 from ukemi.training.setup import fixed_subset
 
+NO_SEARCH = ("standard", "styx")
+"""augmenters that vary nothing, or not by genes"""
 BROUGHT = (
     *("run", "model", "model_arguments", "weights", "mean", "std", "data", "data_folder", "size", "split"),
     *("space", "genes", "seed"),
@@ -113,9 +115,9 @@ def run(arguments: list[str]) -> int:
 def method_of(text: str) -> AugmenterConfig:
     """Settings from `NAME` or `NAME,SETTING=VALUE,…`."""
     name, *settings = text.split(",")
-    if name not in AUGMENTERS or name == "standard":
-        known = ", ".join(known for known in AUGMENTERS if known != "standard")
-        raise UserError(f"methods: {name!r} is none of {known}.")
+    known = [known for known in AUGMENTERS if known not in NO_SEARCH]
+    if name not in known:
+        raise UserError(f"methods: {name!r} is none of {', '.join(known)}.")
     pairs = [setting.partition("=") for setting in settings]
     if not all(key and equals and value for key, equals, value in pairs):
         raise UserError(f"methods: {text!r} should have the form NAME,SETTING=VALUE,SETTING=VALUE.")

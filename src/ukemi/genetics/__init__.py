@@ -3,7 +3,7 @@
 from ukemi.genetics.breeding import Breeding, Invalid, Parents, bred
 from ukemi.genetics.operators import CROSSOVERS, MUTATIONS, Crossover, Draw, Mutation
 from ukemi.genetics.population import First, first_population, packed, unpacked
-from ukemi.genetics.selection import SELECTIONS, Selection, elitism, roulette, tournament
+from ukemi.genetics.selection import SELECTIONS, Selection, elitism, roulette, selected, tournament
 
 __all__ = [
     "CROSSOVERS",
@@ -22,6 +22,7 @@ __all__ = [
     "first_population",
     "packed",
     "roulette",
+    "selected",
     "tournament",
     "unpacked",
 ]

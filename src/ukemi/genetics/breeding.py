@@ -1,14 +1,17 @@
 """A new generation (SENSEI, Algorithm 3): each child comes from two parents or is one parent changed."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from ukemi import randomness
+from ukemi.errors import UserError
 from ukemi.genetics.operators import Crossover, Draw, Mutation, below, one_point, redraw
 from ukemi.randomness import Stream
+from ukemi.schema import called
 from ukemi.spaces import Space
 
 TRIES = 10
@@ -103,10 +106,20 @@ def _proposals(
         first_NP = torch.zeros_like(parent).long()
         second_NP = _most_different(parents_NSG, alive_N)[:, None].expand_as(first_NP)
     first_NPG, second_NPG = _rows(parents_NSG, first_NP), _rows(parents_NSG, second_NP)
-    crossed_NPG = how.crossover(first_NPG, second_NPG, stream(Stream.CROSSOVER), space)
-    mutated_NPG = how.mutation(first_NPG, fitness_N, stream(Stream.MUTATION), space, how.edge)
+    crossed_NPG = _made("crossing", first_NPG, how.crossover, first_NPG, second_NPG, stream(Stream.CROSSOVER), space)
+    mutation = stream(Stream.MUTATION)
+    mutated_NPG = _made("mutation", first_NPG, how.mutation, first_NPG, fitness_N, mutation, space, how.edge)
     crosses = (operator if coin is None else coin.expand_as(operator)) < how.rate
     return torch.where(crosses[..., None], crossed_NPG, mutated_NPG)
+
+
+def _made(field: str, like_NPG: Tensor, operator: Callable[..., Tensor], *arguments: Any) -> Tensor:
+    """What an operator gave, as int32 codes; what anyone's own gives is checked."""
+    codes_NPG = called(operator, f"augmenter.{field}", *arguments)
+    if not isinstance(codes_NPG, Tensor) or codes_NPG.is_floating_point() or codes_NPG.shape != like_NPG.shape:
+        given = f"{codes_NPG.dtype} {list(codes_NPG.shape)}" if isinstance(codes_NPG, Tensor) else repr(codes_NPG)
+        raise UserError(f"augmenter.{field}: whole numbers {list(like_NPG.shape)} are needed, but it gave {given}.")
+    return codes_NPG.int()
 
 
 def _drawn(parent_NP: Tensor, mate_NP: Tensor, alive_N: Tensor) -> tuple[Tensor, Tensor]:

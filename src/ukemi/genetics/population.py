@@ -7,9 +7,12 @@ import torch
 from torch import Tensor
 
 from ukemi import randomness
+from ukemi.errors import UserError
 from ukemi.randomness import Stream
 from ukemi.spaces import Space
 
+MOST = 10
+"""genes of a space whose grid is dealt: 59,049 cards"""
 First = Literal["random", "grid"]
 _OFFSET = 32767
 _OUT = {"rotation": 0.6, "translate_x": 2 / 3, "translate_y": 2 / 3, "shear": 0.6, "zoom": 0.6, "brightness": 0.75}
@@ -51,6 +54,8 @@ _DECKS: dict[tuple[Space, int, torch.device], Tensor] = {}
 
 def _deck(space: Space, seed: int, device: torch.device) -> Tensor:
     """All combinations of low, identity and high, each part of the way out, shuffled by the seed; made once."""
+    if len(space) > MOST:
+        raise UserError(f"augmenter.first: a grid is dealt for at most {MOST} genes, but this space has {len(space)}.")
     if (space, seed, device) not in _DECKS:
         axes = []
         for gene in space.genes:

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from ukemi import randomness
+from ukemi.errors import UserError
 from ukemi.randomness import Stream
+from ukemi.schema import called
 
 ROUND = 5
 """chromosomes in one tournament"""
@@ -47,6 +49,18 @@ def tournament(fitness_NK: Tensor, index_N: Tensor, keep: int, *, seed: int, epo
     )
     best_NS = rank_NK.gather(1, drawn_NSR.flatten(1)).view_as(drawn_NSR).amin(2)
     return order_NK.gather(1, best_NS)
+
+
+def selected(select: Selection, fitness_NK: Tensor, index_N: Tensor, keep: int, *, seed: int, epoch: int) -> Tensor:
+    """What a selection gave, int64 `[N, keep]`; what anyone's own gives is checked where the device need not wait."""
+    kept_NS = called(select, "augmenter.selection", fitness_NK, index_N, keep, seed=seed, epoch=epoch)
+    wanted, count = (len(fitness_NK), keep), fitness_NK.shape[1]
+    if not isinstance(kept_NS, Tensor) or kept_NS.is_floating_point() or tuple(kept_NS.shape) != wanted:
+        given = f"{kept_NS.dtype} {list(kept_NS.shape)}" if isinstance(kept_NS, Tensor) else repr(kept_NS)
+        raise UserError(f"augmenter.selection: whole numbers {list(wanted)} are needed, but it gave {given}.")
+    if kept_NS.device.type == "cpu" and len(kept_NS) and not 0 <= int(kept_NS.min()) <= int(kept_NS.max()) < count:
+        raise UserError(f"augmenter.selection: its numbers should lie in 0 to {count - 1}.")
+    return kept_NS.long()
 
 
 SELECTIONS: dict[str, Selection] = {"elitism": elitism, "roulette": roulette, "tournament": tournament}

@@ -194,6 +194,11 @@ class _Bench:
             # who scores nothing (random) is charged with the one look at what it made
             spent.append(augmenter.forwards / len(self.data) if augmenter.forwards else float(len(found)))
             dearest = max(dearest, spent[-1] - spent[-2])
+            if spent[-1] > budget + SAME:
+                raise UserError(
+                    f"generations: one of {type(augmenter).__name__} takes {dearest:g} passes per image, above the"
+                    f" budget of {budget}; more generations or fewer candidates are needed."
+                )
             progress.add(round((spent[-1] - spent[-2]) * len(self.data)))
         return torch.tensor(spent[1:], dtype=torch.float64), torch.stack(found)
 

@@ -61,7 +61,7 @@ def progress(log: Log) -> list[str]:
             best_said = f"it was best in epoch {epoch:g} with {words.percent(best)}"
             said.append(f"{last_said}, its best so far." if best == points[-1][1] else f"{last_said}; {best_said}.")
     saved = last.get("scoring_forwards_saved", 0)
-    if saved:
+    if saved > 0:
         share = words.percent(saved / (saved + last["scoring_forwards"]), 0)
         about = f", about {words.duration(last['scoring_seconds_saved'])}" if "scoring_seconds_saved" in last else ""
         said.append(f"Skipping robust samples saved {share} of the scoring passes{about}.")

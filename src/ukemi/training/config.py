@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ukemi.augmenters import AUGMENTERS, AnyAugmenter, Standard
 from ukemi.errors import UserError
 from ukemi.objectives import AnyObjective, CrossEntropy
-from ukemi.schema import Fixed, Number, Schema
+from ukemi.schema import Fixed, Number, Schema, check_nameable
 from ukemi.spaces import Gene, Space, space_of
 from ukemi.training import schedules
 
@@ -119,6 +119,9 @@ class TrainConfig(Schema):
         if not all(0 < drop < self.epochs for drop in self.drops):
             raise UserError(f"drops should lie between 0 and the {self.epochs} epochs, but {self.drops} was given.")
         self.chosen_space()
+        for part in (self.augmenter, self.objective):
+            for name, given in part:
+                check_nameable(given, f"{part.place}.{name}")
         return self
 
     def chosen_space(self) -> Space:

@@ -79,6 +79,8 @@ def train(config: TrainConfig, *, resume: bool = False, quiet: bool = False) -> 
     state = _new_state(config, sets.train, device, None if resume else config.weights)
     sets = sets.to(device)
     board = _board(config)
+    if not resume:
+        state.augmenter.rehearse(state.model, sets.train)
     run = Run(config.folder()) if resume else Run.start(config)
     with Display(run.folder, config.epochs, quiet) as display, _interruptible() as interrupted, own_stream(device):
         if resume:
@@ -116,10 +118,11 @@ def _epoch(
     order = batches_of_epoch(len(data), config.batch_size, config.seed, state.epoch, data.labels.device)
     saved = monotonic()
     if state.step == 0:
-        scored_before = state.augmenter.forwards
+        scored, spared = state.augmenter.forwards, state.augmenter.spared
         with _precision(config, device):
             state.augmenter.begin_epoch(network, data, state.epoch)
-        state.scored += state.augmenter.forwards - scored_before
+        state.scored += state.augmenter.forwards - scored
+        state.spared += state.augmenter.spared - spared
     searches = state.augmenter.plan([data.index[positions] for positions in order])
     kinds = list(zip(searches, state.objective.plan(config.seed, state.epoch, len(order)), strict=True))
     for batch in data.batches(order[state.step :], device):
@@ -178,6 +181,7 @@ def _alone(config: TrainConfig, state: State, network: nn.Module, images: Tensor
     if not state.augmenter.observes:
         return None
     state.augmenter.forwards += len(images)
+    state.augmenter.spared -= len(images)
     with scoring(network, images.device), _precision(config, images.device):
         logits = network(images)
     return logits.clone()

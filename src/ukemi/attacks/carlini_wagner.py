@@ -1,0 +1,208 @@
+"""Carlini and Wagner's L2 attack: Adam in tanh space, with a search over the weight of misclassification per sample."""
+
+from dataclasses import dataclass, fields
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ukemi.attacks.base import Attacked, Objective, Victim, admitted, attacking
+from ukemi.errors import UserError
+
+_INSIDE = 0.9999
+"""Pixels of 0 and 1 lie at infinity in tanh space: they start this little inside. Nearer to the bounds (0.999999 in
+the authors' code) the first 200 steps only bring them to where they can move; farther in, near images get farther."""
+_PROGRESS = 0.99
+"""A run ends where its loss has not fallen to this share since the last look."""
+_GAIN = 0.99
+"""A sample is done where a run after its first success has not brought its distance down to this share."""
+_FIRST, _SECOND = 0.9, 0.999
+
+
+def carlini_wagner(
+    model: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    *,
+    confidence: float = 0,
+    searches: int = 9,
+    steps: int = 1000,
+    rate: float = 0.01,
+    initial: float = 1e-3,
+    abort_early: bool = True,
+    targets: Tensor | None = None,
+) -> Attacked:
+    """The nearest image in L2 that the model errs on by at least `confidence`, or that it takes for its target.
+
+    Minimises `distance² + c · max(0, margin + confidence)` by Adam at `rate` (Carlini and Wagner 2017, section V).
+    Each sample has its own c: from `initial` ten times more until it errs, then halving the interval, in `searches`
+    runs of at most `steps`. With `abort_early` a run ends where a twentieth of its steps did not lower the sample's
+    loss by 1 %, and the sample is done after a run that did not shorten a known distance by 1 %. Samples don't wait for
+    each other: one whose run ends begins its next one, one whose runs are done leaves. The nearest image of all runs is
+    kept; a sample that errs already is returned as it is, at distance 0.
+    """
+    _check(confidence, searches, steps, rate, initial)
+    with attacking(model):
+        admitted(model, images, labels, targets)
+        victim = Victim(model, images, labels, targets)
+        return _Search(victim, confidence, searches, steps, rate, abort_early).run(initial)
+
+
+def _check(confidence: float, searches: int, steps: int, rate: float, initial: float) -> None:
+    if not 0 <= confidence < float("inf"):
+        raise UserError(f"confidence: a number of at least 0 is needed, but {confidence} was given.")
+    if searches < 1:
+        raise UserError(f"searches: at least 1 is needed, but {searches} was given.")
+    if steps < 0:
+        raise UserError(f"steps: 0 or more are needed, but {steps} was given.")
+    for name, given in (("rate", rate), ("initial", initial)):
+        if not 0 < given < float("inf"):
+            raise UserError(f"{name}: a number above 0 is needed, but {given} was given.")
+
+
+@dataclass
+class _Open:
+    """The samples whose search goes on, n of them; images are flat, `[n, D]`."""
+
+    rows: Tensor
+    centre: Tensor
+    """the original in tanh space"""
+    place: Tensor
+    first: Tensor
+    second: Tensor
+    """Adam's two moments"""
+    taken: Tensor
+    """steps in this run, `[n]`"""
+    weight: Tensor
+    """c, `[n]`"""
+    low: Tensor
+    high: Tensor
+    run: Tensor
+    erred: Tensor
+    """whether this run has made the model err, `[n]`"""
+    loss: Tensor
+    """the lowest of this run, `[n]`"""
+    checked: Tensor
+    """what it was at the last look"""
+    before: Tensor
+    """the sample's smallest distance when this run began, `[n]`"""
+
+    def take(self, which: Tensor) -> "_Open":
+        return _Open(*(getattr(self, field.name)[which] for field in fields(self)))
+
+
+class _Search:
+    def __init__(
+        self, victim: Victim, confidence: float, searches: int, steps: int, rate: float, abort_early: bool
+    ) -> None:
+        self.victim, self.confidence, self.searches, self.steps = victim, confidence, searches, steps
+        self.rate, self.abort_early = rate, abort_early
+        self.shape = victim.originals.shape[1:]
+        self.originals = victim.originals.flatten(1)
+        self.best = self.originals.clone()
+        self.distance = torch.full_like(self.originals[:, 0], torch.inf)
+        self.objective: Objective = self._hinge
+
+    def run(self, initial: float) -> Attacked:
+        victim = self.victim
+        rows = torch.arange(len(self.originals), device=self.originals.device)
+        done = self._fooled(victim.logits(victim.originals, rows), rows)
+        self.distance[done] = 0
+        still = self._opened(rows[~done], initial)
+        stride = _stride(self.steps)
+        while len(still.rows) and self.steps:
+            for _ in range(stride):
+                self._step(still)
+            still = self._ended(still)
+        success = self.distance.isfinite()
+        distance = (self.best - self.originals).norm(dim=1)
+        images = self.best.unflatten(1, self.shape)
+        return Attacked(images, success, distance, "l2", victim.forwards, victim.backwards)
+
+    def _opened(self, rows: Tensor, initial: float) -> _Open:
+        centre = torch.atanh((self.originals[rows] * 2 - 1) * _INSIDE)
+        zeros, none = torch.zeros_like(centre), torch.zeros_like(centre[:, 0])
+        endless = torch.full_like(none, torch.inf)
+        return _Open(
+            rows=rows,
+            centre=centre,
+            place=centre.clone(),
+            first=zeros,
+            second=zeros.clone(),
+            taken=none.clone(),
+            weight=torch.full_like(none, initial),
+            low=none.clone(),
+            high=endless,
+            run=none.clone(),
+            erred=none.bool(),
+            loss=endless.clone(),
+            checked=endless.clone(),
+            before=endless.clone(),
+        )
+
+    def _step(self, still: _Open) -> None:
+        """One step of Adam for every open sample; keeps the nearest image that errs. No wait for the device."""
+        squashed = still.place.tanh()
+        images = (squashed + 1) / 2
+        lacking, slope, logits = self.victim.gradient(images.unflatten(1, self.shape), still.rows, self.objective)
+        change = images - (still.centre.tanh() + 1) / 2
+        loss = change.square().sum(1) + still.weight * lacking
+        still.loss = torch.minimum(still.loss, loss)
+        self._keep(still, images, logits)
+        slope = (slope.flatten(1) * still.weight[:, None] + 2 * change) * (1 - squashed.square()) / 2
+        still.taken += 1
+        still.first.lerp_(slope, 1 - _FIRST)
+        still.second.lerp_(slope.square(), 1 - _SECOND)
+        lengths = self.rate / (1 - _FIRST**still.taken)
+        spread = (still.second / (1 - _SECOND**still.taken)[:, None]).sqrt_().add_(1e-8)
+        still.place -= lengths[:, None] * still.first / spread
+
+    def _keep(self, still: _Open, images: Tensor, logits: Tensor) -> None:
+        fooled = self._fooled(logits, still.rows)
+        still.erred |= fooled
+        distance = (images - self.originals[still.rows]).norm(dim=1)
+        nearer = fooled & (distance < self.distance[still.rows])
+        self.distance[still.rows] = distance.where(nearer, self.distance[still.rows])
+        self.best[still.rows] = images.where(nearer[:, None], self.best[still.rows])
+
+    def _ended(self, still: _Open) -> _Open:
+        """Begins the next run of the samples whose run is over; those whose runs are done leave."""
+        over = still.taken >= self.steps
+        if self.abort_early:
+            over |= ~(still.loss <= _PROGRESS * still.checked)
+        still.checked = still.loss.clone()
+        still.run += over
+        if self.abort_early:
+            reached = self.distance[still.rows]
+            still.run += (over & still.before.isfinite() & (reached > _GAIN * still.before)) * self.searches
+            still.before = reached.where(over, still.before)
+        still.high = still.weight.where(over & still.erred, still.high)
+        still.low = still.weight.where(over & ~still.erred, still.low)
+        middle = ((still.low + still.high) / 2).where(still.high.isfinite(), still.weight * 10)
+        still.weight = middle.where(over, still.weight)
+        fresh = over[:, None]
+        still.place = still.centre.where(fresh, still.place)
+        still.first, still.second = still.first.masked_fill(fresh, 0), still.second.masked_fill(fresh, 0)
+        still.taken, still.erred = still.taken.masked_fill(over, 0), still.erred & ~over
+        still.loss, still.checked = (kept.masked_fill(over, torch.inf) for kept in (still.loss, still.checked))
+        going = still.run < self.searches
+        return still if bool(going.all()) else still.take(going)
+
+    def _hinge(self, logits_nK: Tensor, aims_n: Tensor) -> Tensor:
+        """What lacks to a wrong answer (or to the target) by the margin `confidence`, at least 0, `[n]`."""
+        own = F.one_hot(aims_n, logits_nK.shape[1]).bool()
+        aim_n = logits_nK.gather(1, aims_n[:, None])[:, 0]
+        other_n = logits_nK.masked_fill(own, -torch.inf).amax(1)
+        lead_n = aim_n - other_n if self.victim.targets is None else other_n - aim_n
+        return (lead_n + self.confidence).clamp(min=0)
+
+    def _fooled(self, logits: Tensor, rows: Tensor) -> Tensor:
+        """Whether the answer would stand if the wrong class's lead were smaller by `confidence`."""
+        aims, sign = (self.victim.labels, 1) if self.victim.targets is None else (self.victim.targets, -1)
+        handicap = F.one_hot(aims[rows], logits.shape[1]) * (sign * self.confidence)
+        return self.victim.fooled(logits + handicap, rows)
+
+
+def _stride(steps: int) -> int:
+    """Steps between two looks at who is done: at least 25 and a twentieth, and a divisor, so that runs end on a look."""
+    return next((size for size in range(max(25, -(-steps // 20)), steps) if steps % size == 0), steps)

@@ -1,0 +1,77 @@
+"""An attack with its settings: one schema for Python, TOML and the command line."""
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from ukemi.attacks.base import Attacked
+from ukemi.attacks.registry import ATTACKS
+from ukemi.errors import UserError
+from ukemi.schema import Named, Number, Schema, chosen
+
+Attack = Callable[..., Attacked]
+"""`(model, images, labels, index=…) -> Attacked`."""
+
+
+class AttackConfig(Schema):
+    """An attack by name and what is set of its settings; the others keep the attack's own defaults."""
+
+    place: ClassVar[str] = "attack"
+
+    attack: Named = "pgd"
+    """The attack: fgsm, bim, pgd, deepfool, carlini-wagner, jsma, or package.module:function."""
+    epsilon: Annotated[Number, Field(ge=0)] | None = None
+    """Budget of a fixed-budget attack, in pixels of 0..1: 8/255."""
+    norm: Literal["l1", "l2", "linf"] | None = None
+    """The distance that is bounded or made small."""
+    steps: Annotated[int, Field(ge=0)] | None = None
+    """Steps of an iterative attack."""
+    step_size: Annotated[Number, Field(gt=0)] | None = None
+    """Length of one step."""
+    restarts: Annotated[int, Field(ge=1)] | None = None
+    """PGD's starts."""
+    overshoot: Annotated[Number, Field(ge=0)] | None = None
+    """DeepFool: how far beyond the boundary."""
+    confidence: Annotated[Number, Field(ge=0)] | None = None
+    """C&W: the margin that counts as fooled."""
+    searches: Annotated[int, Field(ge=1)] | None = None
+    """C&W: values of c that are tried."""
+    theta: Number | None = None
+    """JSMA: how far a feature is moved at once."""
+    gamma: Annotated[Number, Field(gt=0, le=1)] | None = None
+    """JSMA: share of the features that may change."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> "AttackConfig":
+        self.made()
+        return self
+
+    def settings(self) -> dict[str, Any]:
+        """What is set, by the attack's own names."""
+        return self.model_dump(exclude={"attack"}, exclude_none=True)
+
+    def title(self) -> str:
+        """pgd (linf, epsilon 0.0314, steps 40)."""
+        name = self.attack if isinstance(self.attack, str) else getattr(self.attack, "__name__", "attack")
+        said = [
+            f"{key.replace('_', ' ')} {value:g}" if key != "norm" else value for key, value in self.settings().items()
+        ]
+        return f"{name} ({', '.join(said)})" if said else name
+
+    def made(self) -> Attack:
+        """The attack with these settings; one that it does not take, or one that it needs, is named."""
+        function = chosen(self.attack, ATTACKS, "attack")
+        takes = inspect.signature(function).parameters
+        anything = any(each.kind is each.VAR_KEYWORD for each in takes.values())
+        for name in self.settings():
+            if name not in takes and not anything:
+                known = ", ".join(key.replace("_", "-") for key in type(self).model_fields if key in takes)
+                raise UserError(f"{name.replace('_', '-')}: {self.title()} does not take it; it takes {known}.")
+        needed = [name for name, each in takes.items() if each.default is each.empty and each.kind is each.KEYWORD_ONLY]
+        for name in needed:
+            if name not in self.settings():
+                raise UserError(f"{name.replace('_', '-')}: {self.attack} needs it.")
+        return partial(function, **self.settings())

@@ -1,0 +1,149 @@
+"""BIM (Kurakin et al. 2017) and PGD (Madry et al. 2018): many small steps inside the budget.
+
+Both have a fixed budget: of all the points they pass, the start included, the best is given back, so more steps never
+lose. What is raised is `log_odds`: cross-entropy's direction, without its vanishing gradient.
+"""
+
+from math import isfinite
+
+import torch
+from torch import Tensor, nn
+
+from ukemi.attacks.base import Attacked, Norm, Victim, admitted, attacking, log_odds, log_odds_for
+from ukemi.attacks.norms import Ball, Epsilon, length, radius_of
+from ukemi.errors import UserError
+
+
+def bim(
+    model: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    *,
+    epsilon: Epsilon,
+    steps: int = 10,
+    step_size: float | None = None,
+    norm: Norm = "linf",
+    targets: Tensor | None = None,
+    early: bool = True,
+    index: Tensor | None = None,
+) -> Attacked:
+    """`steps` steepest steps from the image itself; PGD's parameters, without its random starts.
+
+    Nothing is random here: `index` is taken so that every attack can be called alike.
+    """
+    return pgd(
+        model,
+        images,
+        labels,
+        epsilon=epsilon,
+        steps=steps,
+        step_size=step_size,
+        norm=norm,
+        random_start=False,
+        targets=targets,
+        early=early,
+        index=index,
+    )
+
+
+def pgd(
+    model: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    *,
+    epsilon: Epsilon,
+    steps: int = 40,
+    step_size: float | None = None,
+    norm: Norm = "linf",
+    restarts: int = 1,
+    random_start: bool = True,
+    zero_start: bool = True,
+    targets: Tensor | None = None,
+    early: bool = True,
+    index: Tensor | None = None,
+    seed: int = 0,
+) -> Attacked:
+    """`steps` steepest steps, first from the image itself, then from each of `restarts` random points of the ball.
+
+    The first run is that of BIM, so PGD is never weaker than BIM with the same steps; only samples that it left open
+    are tried again. `zero_start=False` leaves it out (Madry's own PGD, at half the cost); `random_start=False` leaves
+    the random ones out, which is BIM. A run takes steps + 1 forwards and `steps` backwards at most. No steps: the clean
+    image.
+
+    `step_size` is 2.5 epsilon / steps by default. With `early`, a sample leaves the batch once it is fooled, and a
+    point that fools comes before one that doesn't, then the higher loss. Without, every step is taken and the highest
+    loss alone decides, as adversarial training wants it. Random points are keyed by `seed`, restart and `index [N]`.
+    """
+    _check(steps, step_size, restarts, random_start, zero_start)
+    images = images.detach()
+    with attacking(model):
+        index = admitted(model, images, labels, targets, index)
+        radius_N = radius_of(epsilon, images, norm)
+        victim = Victim(model, images, labels, targets)
+        ball = Ball(images, radius_N, norm)
+        size_N = radius_N * (2.5 / max(1, steps)) if step_size is None else torch.full_like(radius_N, step_size)
+        climb = _Climb(victim, ball, size_N, steps, early)
+        if zero_start or not random_start or not steps:
+            climb.run(images, climb.open())
+        for number in range(restarts if random_start and steps else 0):
+            rows = climb.open()
+            climb.run(ball[rows].random(index[rows], seed=seed, number=number), rows)
+    distance_N = length(climb.best - images, norm)
+    return Attacked(climb.best, climb.fooled, distance_N, norm, victim.forwards, victim.backwards)
+
+
+class _Climb:
+    """Runs from one start after another, and the best point of all of them for each sample."""
+
+    def __init__(self, victim: Victim, ball: Ball, size_N: Tensor, steps: int, early: bool) -> None:
+        self.victim, self.ball, self.size_N = victim, ball, size_N
+        self.steps, self.early = steps, early
+        self.objective = log_odds if victim.targets is None else log_odds_for
+        self.best = ball.originals.clone()
+        self.value = torch.full((len(size_N),), -torch.inf, dtype=torch.float64, device=size_N.device)
+        self.fooled = torch.zeros_like(size_N, dtype=torch.bool)
+
+    def open(self) -> Tensor:
+        """The samples that the next run is for: with `early`, those that nothing fooled yet."""
+        if self.early:
+            return (~self.fooled).nonzero()[:, 0]
+        return torch.arange(len(self.fooled), device=self.fooled.device)
+
+    def run(self, points: Tensor, rows: Tensor) -> None:
+        """From `points`, which belong to the samples `rows`."""
+        ball, size = self.ball[rows], self.size_N[rows]
+        for _ in range(self.steps):
+            if not len(rows):
+                return
+            values, slopes, logits = self.victim.gradient(points, rows, self.objective)
+            solved = self._keep(rows, points, values, logits)
+            if self.early and bool(solved.any()):
+                still = (~solved).nonzero()[:, 0]
+                rows, points, slopes, ball, size = rows[still], points[still], slopes[still], ball[still], size[still]
+            points = ball.stepped(points, slopes, size)
+        if len(rows):
+            logits = self.victim.logits(points, rows)
+            self._keep(rows, points, self.objective(logits, self.victim.aims[rows]), logits)
+
+    def _keep(self, rows: Tensor, points: Tensor, values: Tensor, logits: Tensor) -> Tensor:
+        """Takes over the points that are better than what is known, and says which ones fool."""
+        fooled, known = self.victim.fooled(logits, rows), self.fooled[rows]
+        higher = values > self.value[rows]
+        better = (fooled & ~known) | ((fooled == known) & higher) if self.early else higher
+        self.best[rows] = torch.where(better[:, None, None, None], points, self.best[rows])
+        self.value[rows] = torch.where(better, values.double(), self.value[rows])
+        self.fooled[rows] = torch.where(better, fooled, known)
+        return fooled
+
+
+def _check(steps: int, step_size: float | None, restarts: int, random_start: bool, zero_start: bool) -> None:
+    if steps < 0:
+        raise UserError(f"steps: it should be 0 or more, but {steps} was given.")
+    if restarts < 1:
+        raise UserError(f"restarts: it should be 1 or more, but {restarts} was given.")
+    if step_size is not None and not (isfinite(step_size) and step_size >= 0):
+        raise UserError(f"step_size: it should be 0 or more, but {step_size} was given.")
+    if not random_start and restarts > 1:
+        raise UserError(f"restarts: without random starts each would be the same, but {restarts} were asked for.")
+    if not random_start and not zero_start:
+        raise UserError("zero_start: without random starts it is the only one, but it was turned off.")

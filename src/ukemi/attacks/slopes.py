@@ -1,0 +1,52 @@
+"""Gradients of several mixtures of a model's logits at once, in bounded memory."""
+
+import torch
+from torch import Tensor
+
+from ukemi.attacks.base import Victim
+from ukemi.models.inference import rows_per_pass
+
+
+def slopes(victim: Victim, images: Tensor, rows: Tensor, mixtures_nMK: Tensor) -> tuple[Tensor, Tensor]:
+    """The logits `[n, K]`, and the gradients `[n, M, C, H, W]` of M weighted sums of them at each image.
+
+    One forward pass for all M; each weighted sum counts as one backward pass. A sample may stand in several `rows`.
+    """
+    count = mixtures_nMK.shape[1]
+    once = torch.ones_like(rows)
+    victim.forwards.index_add_(0, rows, once)
+    victim.backwards.index_add_(0, rows, once * count)
+    chunk = rows_per_pass((count, *images.shape[1:]), images.device)
+    found = []
+    for part, weights in zip(images.split(chunk), mixtures_nMK.split(chunk), strict=True):
+        leaf = part.detach().requires_grad_()
+        with torch.enable_grad():
+            logits = victim.model(leaf)
+        found.append((logits.detach(), _all_at_once(logits, leaf, weights)))
+    logits, gradients = (torch.cat(column) for column in zip(*found, strict=True))
+    return logits, gradients
+
+
+def _all_at_once(logits: Tensor, leaf: Tensor, weights: Tensor) -> Tensor:
+    """One batched backward pass where launches are the cost; a model that can't be batched over is looped over."""
+    if leaf.is_cuda:
+        try:
+            return batched(logits, leaf, weights)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError:  # a layer without a rule for batched gradients
+            pass
+    return looped(logits, leaf, weights)
+
+
+def batched(logits: Tensor, leaf: Tensor, weights_nMK: Tensor) -> Tensor:
+    """The gradients `[n, M, C, H, W]` in one backward pass."""
+    mixtures = weights_nMK.transpose(0, 1)
+    (found,) = torch.autograd.grad(logits, leaf, mixtures, retain_graph=True, is_grads_batched=True)
+    return found.transpose(0, 1)
+
+
+def looped(logits: Tensor, leaf: Tensor, weights_nMK: Tensor) -> Tensor:
+    """The same in M backward passes, which a processor does as fast."""
+    mixtures = weights_nMK.unbind(1)
+    return torch.stack([torch.autograd.grad(logits, leaf, own, retain_graph=True)[0] for own in mixtures], 1)
