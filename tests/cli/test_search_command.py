@@ -67,16 +67,16 @@ def test_a_run_folder_with_a_named_grid_and_settings(capsys: pytest.CaptureFixtu
     made, data = Run.start(config), load("fashion-mini", size=32)
     model = make_model(config, data.train, data.classes, None)
     write_checkpoint(made.weights_path, model.state_dict(), {"classes": list(data.classes)})
-    flags = ["--images", "5", "--generations", "2", "--seeds", "1", "--grid", "t2-27", "--device", "cpu"]
-    assert run(["search", "here", *flags, "--methods", "worst-of,k=4", "ukemi,edge=1/2,keep=0.2", "worst-of,k=15"]) == 0
+    flags = ["--images", "5", "--generations", "4", "--seeds", "1", "--grid", "t2-27", "--device", "cpu"]
+    assert run(["search", "here", *flags, "--methods", "worst-of,k=4", "ukemi,edge=1/2,keep=0.2", "worst-of,k=30"]) == 0
     assert "passes" in capsys.readouterr().out
     found = json.loads(Path("here/search/search.json").read_text())
     methods = found["methods"]
-    assert list(methods) == ["worst-of,k=4", "ukemi,edge=1/2,keep=0.2", "worst-of,k=15"]
-    assert [one["forwards_per_image"] for one in methods.values()] == [20, 20, 15]
+    assert list(methods) == ["worst-of,k=4", "ukemi,edge=1/2,keep=0.2", "worst-of,k=30"]
+    assert [one["forwards_per_image"] for one in methods.values()] == [40, 40, 30]
     assert found["variants"] == 27 and methods["worst-of,k=4"]["best_loss"]["deviation"] is None
-    assert methods["worst-of,k=15"]["share_of_grid_at_its_passes"]["mean"] is None
-    assert found["settings"]["model"] == "lenet5" and found["settings"]["generations"] == 2
+    assert methods["worst-of,k=30"]["share_of_grid_at_its_passes"]["mean"] is None
+    assert found["settings"]["model"] == "lenet5" and found["settings"]["generations"] == 4
     assert "here" in Path("here/search/page.html").read_text()
 
 
@@ -86,7 +86,7 @@ def test_one_generation_of_one_method_is_enough(own: list[str]) -> None:
 
 
 def test_methods_are_read_with_their_settings() -> None:
-    assert method_of("worst-of,k=15").k == 20  # type: ignore[attr-defined]
+    assert method_of("worst-of,k=20").k == 20  # type: ignore[attr-defined]
     ukemi = method_of("ukemi,edge=1/4,identity=true,fitness=margin")
     assert (ukemi.edge, ukemi.identity, ukemi.fitness) == (0.25, True, "margin")  # type: ignore[attr-defined]
     with pytest.raises(UserError, match=r"augmenter\.warm-up is not a known field"):
