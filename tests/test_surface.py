@@ -100,6 +100,7 @@ FLAGS = {
     "consistency": "kind labels-on name statistics stop-clean weight",
     "mixup": "alpha name",
     "manifold-mixup": "alpha layers name",
+    "adversarial": "attack epsilon name norm ratio step-size steps",
 }
 SCHEMAS: dict[str, type[BaseModel]] = {
     "train": TrainConfig,

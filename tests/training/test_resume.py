@@ -40,6 +40,7 @@ MORE: dict[str, dict[str, Any]] = {
     "sensei-sa": {"objective": {"name": "consistency", "statistics": "separate-worst"}, "average": 0.9},
     "ukemi": {"objective": {"name": "consistency", "kind": "l2", "labels_on": "both"}},
     "random": {"objective": {"name": "mixup"}},
+    "worst-of": {"objective": {"name": "adversarial", "steps": 2, "ratio": 0.5}},
     "augmentation": {"objective": {"name": "manifold-mixup", "layers": ["0"]}},
 }
 POINTS = ["before-write", "in-write", "before-flush", "before-rename", "after-rename", "mid-epoch"]

@@ -1,5 +1,6 @@
 """Objectives: how images and labels become a loss. One file each, two lines here."""
 
+from ukemi.objectives.adversarial import Adversarial
 from ukemi.objectives.base import Objective, ObjectiveConfig, Outcome
 from ukemi.objectives.consistency import Consistency
 from ukemi.objectives.cross_entropy import CrossEntropy
@@ -10,13 +11,15 @@ OBJECTIVES: dict[str, type[ObjectiveConfig]] = {
     "consistency": Consistency.Config,
     "mixup": Mixup.Config,
     "manifold-mixup": ManifoldMixup.Config,
+    "adversarial": Adversarial.Config,
 }
 """The settings of every objective by the name that configs and the command line use."""
 
-AnyObjective = CrossEntropy.Config | Consistency.Config | Mixup.Config | ManifoldMixup.Config
+AnyObjective = CrossEntropy.Config | Consistency.Config | Mixup.Config | ManifoldMixup.Config | Adversarial.Config
 
 __all__ = [
     "OBJECTIVES",
+    "Adversarial",
     "AnyObjective",
     "Consistency",
     "CrossEntropy",

@@ -1,0 +1,76 @@
+"""Adversarial training (Goodfellow et al. 2015, Madry et al. 2018; FGSM with a random start: Wong et al. 2020)."""
+
+import inspect
+from typing import Annotated, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from ukemi.attacks import ATTACKS
+from ukemi.attacks.config import Attack, AttackConfig
+from ukemi.objectives.base import Objective, ObjectiveConfig, Outcome
+from ukemi.schema import Fixed, Named, Number, chosen
+
+TRAINING = {"early": False, "zero_start": False, "random_start": True}
+"""What an attack that has these settings is told while training: one random start, and the highest loss it finds."""
+
+
+class Adversarial(Objective):
+    """Cross-entropy of a batch whose first `ratio` is attacked with the weights about to be updated.
+
+    The augmenter's images are what is attacked. Batches are shuffled, so who is attacked changes from epoch to epoch;
+    random starts are a function of (epoch, index).
+    """
+
+    class Config(ObjectiveConfig):
+        """Trains on what an attack makes of the images (adversarial training)."""
+
+        name: Fixed[Literal["adversarial"]] = "adversarial"
+        attack: Named = "pgd"
+        """fgsm (with a random start, the fast variant), bim, pgd, or package.module:function."""
+        epsilon: Annotated[Number, Field(ge=0)] = 8 / 255
+        """The attack's budget, in pixels of 0..1."""
+        norm: Literal["l1", "l2", "linf"] = "linf"
+        """The distance that it bounds."""
+        steps: int | None = Field(None, ge=1)
+        """Steps of an iterative attack; default: 10."""
+        step_size: Annotated[Number, Field(gt=0)] | None = None
+        """Length of a step; default: the attack's own."""
+        ratio: Annotated[Number, Field(gt=0, le=1)] = 1.0
+        """Share of each batch that is attacked."""
+
+        @model_validator(mode="after")
+        def _fits(self) -> "Adversarial.Config":
+            self.attacks()
+            return self
+
+        def attacks(self) -> Attack:
+            function = chosen(self.attack, ATTACKS, "objective.attack")
+            steps = self.steps or (10 if "steps" in inspect.signature(function).parameters else None)
+            return AttackConfig(
+                attack=self.attack, epsilon=self.epsilon, norm=self.norm, steps=steps, step_size=self.step_size
+            ).made()
+
+        def build(self, smoothing: float) -> "Adversarial":
+            return Adversarial(self.attacks(), smoothing, ratio=self.ratio)
+
+    mixes: ClassVar[bool] = True
+
+    def __init__(self, attack: Attack, smoothing: float = 0.0, *, ratio: float = 1.0) -> None:
+        self.attack, self.smoothing, self.ratio = attack, smoothing, ratio
+        takes = inspect.signature(attack).parameters
+        self._options = {name: value for name, value in TRAINING.items() if name in takes}
+        self._seeded = "seed" in takes
+
+    def __call__(
+        self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int, clean: Tensor | None = None
+    ) -> Outcome:
+        count = round(self.ratio * len(images))
+        if count:
+            options = {**self._options, **({"seed": epoch} if self._seeded else {})}
+            found = self.attack(model, images[:count], labels[:count], index=index[:count], **options)
+            images = torch.cat([found.images.detach().to(images.dtype), images[count:]])
+        logits_NK = model(images).float()
+        return Outcome(F.cross_entropy(logits_NK, labels, reduction="none", label_smoothing=self.smoothing), logits_NK)

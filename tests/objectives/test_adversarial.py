@@ -1,0 +1,82 @@
+"""Adversarial training: what is trained on is what the attack found."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ukemi import UserError
+from ukemi.attacks import fgsm, pgd
+from ukemi.objectives import OBJECTIVES, Adversarial
+
+LABELS, INDEX = torch.tensor([0, 1, 2, 1, 0, 2]), torch.arange(6)
+
+
+class Spy(nn.Module):
+    """Keeps what it saw in training mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, self.seen = nn.Linear(16, 3), list[Tensor]()
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.seen.append(x.detach().clone())
+        return self.head(x.flatten(1))
+
+
+@pytest.mark.parametrize("ratio", [0.5, 1.0])
+@pytest.mark.parametrize("attack", ["fgsm", "bim", "pgd"])
+def test_the_first_share_of_the_batch_is_attacked_within_the_budget(attack: str, ratio: float) -> None:
+    model, images = Spy().train(), torch.rand(6, 1, 4, 4)
+    objective = OBJECTIVES["adversarial"](attack=attack, epsilon=0.1, ratio=ratio).build(0.0)
+    outcome = objective(model, images, LABELS, INDEX, 3)
+    (seen,) = model.seen
+    count = round(6 * ratio)
+    assert model.training and torch.equal(seen[count:], images[count:])
+    assert (seen - images).abs().max() <= 0.1 and seen.min() >= 0 and seen.max() <= 1
+    model.eval()
+    with torch.no_grad():
+        plain = F.cross_entropy(model(images), LABELS, reduction="none")
+    assert (outcome.losses[:count] > plain[:count]).all() and torch.allclose(outcome.losses[count:], plain[count:])
+    outcome.losses.mean().backward()
+    assert model.head.weight.grad is not None
+
+
+def test_fgsm_is_the_attack_itself_with_a_random_start_keyed_by_epoch_and_index() -> None:
+    model, images = Spy().train(), torch.rand(6, 1, 4, 4)
+    objective = OBJECTIVES["adversarial"](attack="fgsm", epsilon=0.2).build(0.0)
+    for epoch in (1, 2):
+        objective(model, images, LABELS, INDEX, epoch)
+        expected = fgsm(model, images, LABELS, epsilon=0.2, random_start=True, index=INDEX, seed=epoch).images
+        assert torch.equal(model.seen[-1], expected)
+    assert not torch.equal(model.seen[0], model.seen[1])
+
+
+def test_any_attack_of_ones_own() -> None:
+    calls: list[Any] = []
+
+    def mine(model: nn.Module, images: Tensor, labels: Tensor, *, index: Tensor) -> Any:
+        calls.append(index)
+        return pgd(model, images, labels, epsilon=0.1, steps=1, index=index)
+
+    Adversarial(mine, ratio=0.5)(Spy().train(), torch.rand(6, 1, 4, 4), LABELS, INDEX, 0)
+    Adversarial(partial(pgd, epsilon=0.1, steps=2))(Spy().train(), torch.rand(6, 1, 4, 4), LABELS, INDEX, 0)
+    assert len(calls) == 1 and calls[0].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"attack": "hope"}, "objective.attack: 'hope' is none of fgsm"),
+        ({"ratio": 0}, "objective.ratio: should be greater than 0"),
+        ({"attack": "fgsm", "steps": 3}, "steps: fgsm .* does not take it"),
+        ({"epsilon": -1}, "objective.epsilon: should be greater than or equal to 0"),
+    ],
+)
+def test_wrong_settings_are_named(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        OBJECTIVES["adversarial"](**settings)
