@@ -18,6 +18,7 @@ from ukemi.cli.data import DataConfig
 from ukemi.cli.demo import DemoConfig
 from ukemi.cli.evaluate import EvaluateConfig
 from ukemi.cli.models import ModelsConfig
+from ukemi.cli.repair import RetrainConfig
 from ukemi.cli.search import SearchConfig
 from ukemi.objectives import OBJECTIVES
 from ukemi.training import TrainConfig
@@ -83,6 +84,7 @@ FLAGS = {
         mean-accuracy model model-arguments out run seed size space split std weights""",
     "search": """data data-folder device generations genes grid images levels mean methods model model-arguments out run
         seed seeds size space split std weights""",
+    "repair retrain": "epochs out run",
     "demo": "device epochs out seed",
     "data": "folder get",
     "models": "",
@@ -106,6 +108,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "train": TrainConfig,
     "evaluate": EvaluateConfig,
     "search": SearchConfig,
+    "repair retrain": RetrainConfig,
     "demo": DemoConfig,
     "data": DataConfig,
     "models": ModelsConfig,

@@ -149,7 +149,8 @@ class _Search:
         loss = change.square().sum(1) + still.weight * lacking
         still.loss = torch.minimum(still.loss, loss)
         self._keep(still, images, logits)
-        slope = (slope.flatten(1) * still.weight[:, None] + 2 * change) * (1 - squashed.square()) / 2
+        slope = slope.flatten(1).nan_to_num(0, 0, 0)
+        slope = (slope * still.weight[:, None] + 2 * change) * (1 - squashed.square()) / 2
         still.taken += 1
         still.first.lerp_(slope, 1 - _FIRST)
         still.second.lerp_(slope.square(), 1 - _SECOND)
@@ -198,11 +199,11 @@ class _Search:
 
     def _fooled(self, logits: Tensor, rows: Tensor) -> Tensor:
         """Whether the answer would stand if the wrong class's lead were smaller by `confidence`."""
-        aims, sign = (self.victim.labels, 1) if self.victim.targets is None else (self.victim.targets, -1)
-        handicap = F.one_hot(aims[rows], logits.shape[1]) * (sign * self.confidence)
+        sign = 1 if self.victim.targets is None else -1
+        handicap = F.one_hot(self.victim.aims[rows], logits.shape[1]) * (sign * self.confidence)
         return self.victim.fooled(logits + handicap, rows)
 
 
 def _stride(steps: int) -> int:
-    """Steps between two looks at who is done: at least 25 and a twentieth, and a divisor, so that runs end on a look."""
+    """Steps between two looks at who is done: at least 25 and a twentieth, a divisor so that runs end on one."""
     return next((size for size in range(max(25, -(-steps // 20)), steps) if steps % size == 0), steps)

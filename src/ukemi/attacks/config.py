@@ -2,26 +2,25 @@
 
 import inspect
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
+from torch import Tensor, nn
 
 from ukemi.attacks.base import Attacked
 from ukemi.attacks.registry import ATTACKS
 from ukemi.errors import UserError
-from ukemi.schema import Named, Number, Schema, chosen
+from ukemi.schema import Named, Number, Schema, called, chosen
 
 Attack = Callable[..., Attacked]
 """`(model, images, labels, index=…) -> Attacked`."""
 
 
-class AttackConfig(Schema):
-    """An attack by name and what is set of its settings; the others keep the attack's own defaults."""
+class AttackSettings(Schema):
+    """The fields of an attack, where naming one is optional: what commands take as flags beside their own."""
 
-    place: ClassVar[str] = "attack"
-
-    attack: Named = "pgd"
+    attack: Named = None
     """The attack: fgsm, bim, pgd, deepfool, carlini-wagner, jsma, or package.module:function."""
     epsilon: Annotated[Number, Field(ge=0)] | None = None
     """Budget of a fixed-budget attack, in pixels of 0..1: 8/255."""
@@ -44,6 +43,19 @@ class AttackConfig(Schema):
     gamma: Annotated[Number, Field(gt=0, le=1)] | None = None
     """JSMA: share of the features that may change."""
 
+    def chosen_attack(self, **changed: Any) -> "AttackConfig":
+        """The attack that the flags describe, with some of its settings changed."""
+        return AttackConfig(**{name: getattr(self, name) for name in AttackSettings.model_fields} | changed)
+
+
+class AttackConfig(AttackSettings):
+    """An attack by name and what is set of its settings; the others keep the attack's own defaults."""
+
+    place: ClassVar[str] = "attack"
+
+    attack: Named = "pgd"
+    """The attack: fgsm, bim, pgd, deepfool, carlini-wagner, jsma, or package.module:function."""
+
     @model_validator(mode="after")
     def _fits(self) -> "AttackConfig":
         self.made()
@@ -61,17 +73,45 @@ class AttackConfig(Schema):
         ]
         return f"{name} ({', '.join(said)})" if said else name
 
-    def made(self) -> Attack:
-        """The attack with these settings; one that it does not take, or one that it needs, is named."""
+    def name(self) -> str:
+        """The attack's name, as package.module:function where it is anyone's own."""
+        return str(self.model_dump(mode="json")["attack"])
+
+    def made(self, seed: int | None = None) -> Attack:
+        """The attack with these settings; one that it does not take, or one that it needs, is named.
+
+        What comes back takes `index`, even where the attack draws nothing and doesn't; `seed` goes to those that do.
+        """
         function = chosen(self.attack, ATTACKS, "attack")
         takes = inspect.signature(function).parameters
         anything = any(each.kind is each.VAR_KEYWORD for each in takes.values())
         for name in self.settings():
             if name not in takes and not anything:
                 known = ", ".join(key.replace("_", "-") for key in type(self).model_fields if key in takes)
-                raise UserError(f"{name.replace('_', '-')}: {self.title()} does not take it; it takes {known}.")
+                raise UserError(
+                    f"{name.replace('_', '-')}: {self.title()} does not take it; it takes {known or 'nothing'}."
+                )
         needed = [name for name, each in takes.items() if each.default is each.empty and each.kind is each.KEYWORD_ONLY]
         for name in needed:
             if name not in self.settings():
-                raise UserError(f"{name.replace('_', '-')}: {self.attack} needs it.")
-        return partial(function, **self.settings())
+                raise UserError(f"{name.replace('_', '-')}: {self.title()} needs it.")
+        settings = self.settings() | ({"seed": seed} if seed is not None and "seed" in takes else {})
+        return _keyed(partial(function, **settings), anything or "index" in takes)
+
+
+def _keyed(attack: Attack, takes_index: bool) -> Attack:
+    """The same with `index`, which is dropped for an attack without; one that fails or gives something else is named."""
+    name = getattr(attack.func, "__name__", "it") if isinstance(attack, partial) else "it"
+
+    @wraps(attack)  # its signature says what else it takes
+    def keyed(model: nn.Module, images: Tensor, labels: Tensor, *, index: Tensor | None = None, **more: Any) -> Attacked:
+        options = more | ({"index": index} if takes_index else {})
+        found = called(attack, "attack", model, images, labels, **options)
+        if not isinstance(found, Attacked):
+            raise UserError(
+                f"attack: {name} gives a {type(found).__name__} where an Attacked is needed;"
+                " ukemi.attacks.from_callable makes an attack from a function that gives images."
+            )
+        return found
+
+    return keyed

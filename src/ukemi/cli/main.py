@@ -12,10 +12,11 @@ from ukemi.errors import UserError
 from ukemi.training import Interrupted, TrainingStopped
 
 COMMANDS = {
-    "demo": "break a small network, train it again two ways, and see the difference (about two minutes)",
+    "demo": "break a small network, train it again four ways, and see the difference (three to five minutes)",
     "train": "train a classifier, plainly or against its own worst variations",
     "evaluate": "find where a classifier breaks: table, JSON and a page with pictures",
     "search": "see how well each method finds an image's worst variant, at equal cost, beside an exhaustive grid",
+    "repair": "train a finished run's model further on what fools it",
     "data": "list data sets: what is there, where it was looked for, how to get it",
     "models": "list networks with their parameter counts",
     "augmenters": "list augmenters with their settings",

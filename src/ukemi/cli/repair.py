@@ -1,0 +1,72 @@
+"""`ukemi repair`: one word for each way."""
+
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from pydantic import Field
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from ukemi.cli.parse import parse
+from ukemi.cli.train import write_page
+from ukemi.errors import UserError
+from ukemi.repairs import retrain
+from ukemi.schema import Schema
+from ukemi.training import Run
+
+
+class RetrainConfig(Schema):
+    """Trains a run's model some epochs more on its data and on the variants that fool it (SENSEI, Exp-3).
+
+    Ten random variants per sample and epoch of the run are scored, as many as SENSEI would score; the one of highest
+    loss that fools the model is added to the training set.
+    """
+
+    run: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")] = None
+    """A finished run folder of `ukemi train`."""
+    epochs: int = Field(5, ge=1)
+    """More passes over the data and the added variants."""
+    out: Path | None = None
+    """The new run folder; default: RUN-retrained."""
+
+
+def run(arguments: list[str]) -> int:
+    word, *rest = arguments or [""]
+    if word not in WAYS:
+        ways = "\n".join(
+            f"  ukemi repair {name} …   {(schema.__doc__ or '').split('.')[0]}." for name, schema in WAYS.items()
+        )
+        if word in ("-h", "--help"):
+            Console(highlight=False).print(f"What is done to a trained model:\n{ways}\nEach has a --help.")
+            return 0
+        raise UserError(f"repair: {word!r} is none of {', '.join(WAYS)}.")
+    return _retrain(parse(RetrainConfig, rest, "repair retrain"))
+
+
+WAYS: dict[str, type[Schema]] = {"retrain": RetrainConfig}
+
+
+def _retrain(config: RetrainConfig) -> int:
+    if config.run is None:
+        raise UserError("repair: a run folder is needed: ukemi repair retrain RUN.")
+    with Progress(
+        TextColumn("search"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn(), console=Console(stderr=True)
+    ) as progress:
+        task = progress.add_task("search", total=None)
+
+        def told(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+            if done == total:
+                progress.stop()  # the training that follows has a bar of its own
+
+        done = retrain(Run(config.run), epochs=config.epochs, out=config.out, report=told)
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"{done.fooling:,} of {done.samples:,} samples have a variant that fools the model; they were added.")
+    console.print(
+        f"{done.forwards:,} forward passes found them; SENSEI would have spent {done.search:,} in as many epochs."
+    )
+    page = write_page(done.run, Run.config_of(done.run.folder))
+    console.print(f"run:     {done.run.folder}\nweights: {done.run.weights_path}\npage:    {page}")
+    console.print(f"next:    ukemi evaluate {done.run.folder}")
+    return 0

@@ -1,0 +1,64 @@
+"""Training a run's model further, on a data set made for it."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ukemi.data import Data
+from ukemi.errors import UserError
+from ukemi.training import Run, TrainConfig
+from ukemi.training.checkpoints import write_whole
+
+KEPT = ("model", "model_arguments", "space", "genes", "flips", "smoothing", "device", "precision", "channels_last")
+"""What a further training takes over from the run."""
+
+
+def further(config: TrainConfig, run: Run, data: Path, out: Path, **changes: Any) -> TrainConfig:
+    """The run's settings for more epochs from its weights, on `data`, plainly augmented, at one learning rate."""
+    if not run.weights_path.exists():
+        raise UserError(f"run: {run.folder} has no weights yet; finish it with --resume {run.folder}.")
+    kept = {name: getattr(config, name) for name in KEPT}
+    more = {"data": str(data), "weights": run.weights_path, "schedule": "constant", "validation": 0, "out": out}
+    return TrainConfig(**{**kept, **more, **changes})
+
+
+def free_folder(run: Run, out: Path | None, what: str) -> Path:
+    """Where a repair writes: `out`, or beside the run; one that holds a run already is refused before any work."""
+    folder = out or run.folder.with_name(f"{run.folder.name}-{what}")
+    if (folder / "config.toml").exists():
+        raise UserError(f"out: {folder} already holds a run; give another --out.")
+    return folder
+
+
+def last_rate(config: TrainConfig, run: Run) -> float:
+    """The learning rate that a run ended with, but at least a hundredth of its peak: one-cycle ends at almost 0."""
+    log = run.read_log()
+    return max(log[-1]["learning_rate"] if log else 0.0, config.learning_rate / 100)
+
+
+def write_npz(path: Path, images: Tensor, labels: Tensor, test: Data) -> None:
+    """A data set as a file: these images to train on, `test` to test on."""
+    file = io.BytesIO()
+    np.savez(
+        file,
+        x_train=images.cpu().numpy(),
+        y_train=labels.cpu().numpy(),
+        x_test=pixels(test).cpu().numpy(),
+        y_test=test.labels.cpu().numpy(),
+        classes=np.array(test.classes),
+    )
+    write_whole(path, file.getvalue())
+
+
+def pixels(data: Data) -> Tensor:
+    """All images of a set as one tensor."""
+    return data.images[torch.arange(len(data))]
+
+
+def like(images: Tensor, stored: Tensor) -> Tensor:
+    """Float pixels in the type that a set is stored in: bytes are rounded to."""
+    return (images * 255).round().to(torch.uint8) if stored.dtype == torch.uint8 else images.to(stored.dtype)

@@ -1,0 +1,199 @@
+"""Adversarial sets: what an attack found, kept in one sealed file with all that is needed to judge it later."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+from torch import Tensor, nn
+
+from ukemi.attacks.base import Attacked, Norm
+from ukemi.attacks.config import Attack, AttackConfig
+from ukemi.attacks.norms import length
+from ukemi.data import Data, as_float
+from ukemi.errors import UserError
+from ukemi.training.checkpoints import read_checkpoint, write_checkpoint
+from ukemi.training.setup import in_classes
+
+KIND = "adversarial set"
+SCHEMA = 1
+"""Version of the fields: raised when one changes its meaning or goes."""
+_TENSORS = ("images", "labels", "index", "success", "distance")
+_BLOCK = 1024
+
+
+@dataclass(frozen=True)
+class AdversarialSet:
+    """The images that an attack made of those that a model recognises, N of them; tensors on the CPU."""
+
+    images: Tensor
+    """float32 `[N, C, H, W]` in [0, 1]; also of images that the model withstood"""
+    labels: Tensor
+    """int64 `[N]`"""
+    index: Tensor
+    """int64 `[N]`: the identities of the images in their data"""
+    success: Tensor
+    """bool `[N]`: the origin model is fooled"""
+    distance: Tensor
+    """`[N]` from the unchanged image, in `norm`"""
+    attack: str
+    """the attack's name"""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """what was set of its settings"""
+    norm: Norm = "linf"
+    seed: int = 0
+    """of the attack's random starts"""
+    data: str = "data"
+    split: str = "test"
+    classes: tuple[str, ...] = ()
+    identities: int = 0
+    """how many samples the whole data set has"""
+    model: str = ""
+    """SHA-256 of the origin model's weights (`weights_hash`)"""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def config(self) -> AttackConfig:
+        """The attack that made it."""
+        return AttackConfig(attack=self.attack, **self.settings)
+
+
+class Recorder:
+    """An attack that keeps what it finds: hand it to a measure, then ask for the `set`."""
+
+    def __init__(self, attack: Attack) -> None:
+        self._attack = attack
+        self._parts: list[tuple[Tensor, ...]] = []
+        self._norm: Norm = "linf"
+
+    def __call__(self, model: nn.Module, images: Tensor, labels: Tensor, *, index: Tensor) -> Attacked:
+        found = self._attack(model, images, labels, index=index)
+        # taken here, not as the attack says: a set is checked by it
+        distance = length(found.images - images, found.norm)
+        self._parts.append(tuple(kept.cpu() for kept in (found.images, labels, index, found.success, distance)))
+        self._norm = found.norm
+        return found
+
+    def set(self, model: nn.Module, data: Data, config: AttackConfig, **names: Any) -> AdversarialSet:
+        """What was found so far for images of `data`; `names` are the set's `data`, `split` and `seed`."""
+        nothing = (torch.empty(0, data.channels, *data.size), *(torch.empty(0, dtype=torch.int64),) * 2)
+        empty = (*nothing, torch.empty(0, dtype=torch.bool), torch.empty(0))
+        images, labels, index, success, distance = map(torch.cat, zip(*(self._parts or [empty]), strict=True))
+        return AdversarialSet(
+            images,
+            labels,
+            index,
+            success,
+            distance,
+            attack=config.name(),
+            settings=config.settings(),
+            norm=self._norm,
+            classes=data.classes,
+            identities=data.identities,
+            model=weights_hash(model),
+            **names,
+        )
+
+
+def weights_hash(model: nn.Module) -> str:
+    """SHA-256 over the names, types, shapes and values of a model's state dictionary, in the order of the names."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        plain = tensor.detach().cpu().contiguous()
+        digest.update(plain.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def write_set(path: Path, found: AdversarialSet) -> None:
+    """Writes the file whole or not at all."""
+    values = {each.name: getattr(found, each.name) for each in fields(found) if each.name not in _TENSORS}
+    values |= {"kind": KIND, "set_schema": SCHEMA, "classes": list(found.classes)}
+    write_checkpoint(path, {name: getattr(found, name) for name in _TENSORS}, values)
+
+
+def read_set(path: Path) -> AdversarialSet:
+    """Reads and verifies; a damaged file, or one that is no adversarial set, is refused in one sentence."""
+    try:
+        read = read_checkpoint(path)
+    except UserError as error:
+        raise UserError(str(error).replace("checkpoint:", "adversarial-set:", 1)) from None
+    values = dict(read.values)
+    if values.pop("kind", None) != KIND:
+        raise UserError(f"adversarial-set: {path} is no adversarial set; `ukemi attack` writes one.")
+    if values.pop("set_schema", SCHEMA) > SCHEMA:
+        raise UserError(f"adversarial-set: {path} was written by a newer ukemi; this one reads schemas up to {SCHEMA}.")
+    return _made(path, read.tensors, values)
+
+
+def _made(path: Path, tensors: Mapping[str, Tensor], values: dict[str, Any]) -> AdversarialSet:
+    """A sealed file may still have been sealed by another program: what is missing is named."""
+    wanted = {each.name for each in fields(AdversarialSet)}
+    for name in sorted(wanted - tensors.keys() - values.keys()):
+        raise UserError(f"adversarial-set: {path} has no {name}.")
+    given = {name: tensors[name] for name in _TENSORS} | {name: values[name] for name in wanted - set(_TENSORS)}
+    found = AdversarialSet(**given | {"classes": tuple(values["classes"])})
+    counts = {len(getattr(found, name)) for name in _TENSORS}
+    if len(counts) > 1 or found.images.ndim != 4 or found.norm not in get_args(Norm):
+        raise UserError(f"adversarial-set: {path} doesn't hold together (its tensors tell of {sorted(counts)} images).")
+    return found
+
+
+def as_data(found: AdversarialSet, *, fooling: bool = True) -> Data:
+    """The set as labelled images, with their identities: those that fool the origin model, or all."""
+    rows = found.success.nonzero().flatten() if fooling else torch.arange(len(found))
+    if not len(rows):
+        raise UserError("adversarial-set: there is no image in it" + (" that fools its model." if fooling else "."))
+    return Data(found.images[rows], found.labels[rows], found.classes, found.index[rows], found.identities)
+
+
+def originals(found: Data, data: Data) -> Data:
+    """The unchanged images of an adversarial set's data, in the same order; an identity that `data` lacks is named."""
+    order = data.index.cpu().argsort(stable=True)
+    place = torch.searchsorted(data.index.cpu()[order], found.index.cpu()).clamp(max=len(data) - 1)
+    positions = order[place]
+    missing = (data.index.cpu()[positions] != found.index.cpu()).nonzero().flatten()
+    if len(missing):
+        raise _other(f"they have no image {int(found.index[missing[0]])}")
+    return data.take(positions.to(data.index.device))
+
+
+def check_set(found: AdversarialSet, data: Data | None = None, model: nn.Module | None = None) -> None:
+    """Refuses, in one sentence, a set that was made for another model or from other data than these."""
+    if model is not None and (here := weights_hash(model)) != found.model:
+        raise UserError(
+            f"adversarial-set: it was made for another model (weights {found.model[:12]}…, here {here[:12]}…)."
+        )
+    if data is not None and len(found):
+        _check_data(found, data)
+
+
+def _check_data(found: AdversarialSet, data: Data) -> None:
+    """Classes, sizes, labels, and the pixels: how far each adversarial image is from its original is known."""
+    for name in found.classes:
+        if name not in data.classes:
+            raise _other(f"class {name!r} is not among theirs")
+    shape = (data.channels, *data.size)
+    if tuple(found.images.shape[1:]) != shape:
+        raise _other(f"their images are {list(shape)}, those of the set {list(found.images.shape[1:])}")
+    made = in_classes(as_data(found, fooling=False), data.classes)
+    own = originals(made, data)
+    labels = own.labels.cpu()
+    wrong = (labels != made.labels).nonzero().flatten()
+    if len(wrong):
+        at = int(wrong[0])
+        was, now = data.classes[int(made.labels[at])], data.classes[int(labels[at])]
+        raise _other(f"image {int(found.index[at])} was {was!r} and is {now!r} here")
+    for rows in torch.arange(len(made)).split(_BLOCK):
+        unchanged = as_float(own.images[rows.to(own.labels.device)].cpu())
+        far = length(found.images[rows] - unchanged, found.norm)
+        off = ((far - found.distance[rows]).abs() > 1e-3 * found.distance[rows] + 1e-4).nonzero().flatten()
+        if len(off):
+            raise _other(f"image {int(found.index[rows[off[0]]])} has other pixels here")
+
+
+def _other(why: str) -> UserError:
+    return UserError(f"adversarial-set: it was made from other data than these ({why}).")

@@ -1,0 +1,191 @@
+"""C&W: near the optimum on a linear model, bounds, targets, early leave, batch mates, foolbox as the oracle."""
+
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ukemi.attacks.base import Attacked
+from ukemi.attacks.carlini_wagner import carlini_wagner
+from ukemi.data import DataSet
+from ukemi.errors import UserError
+
+Case = tuple[nn.Module, Tensor, Tensor]
+
+
+@pytest.fixture
+def linear() -> Case:
+    """Four classes, images in the middle of the box, the model's own answers as labels."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(48, 4)).double()
+    images = torch.rand(20, 3, 4, 4, dtype=torch.float64) * 0.2 + 0.4
+    with torch.no_grad():
+        return model, images, model(images).argmax(1)
+
+
+@pytest.fixture(scope="module")
+def trained(fashion: DataSet) -> Case:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, 6, 5, stride=3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(384, 10))
+    images, labels = fashion.train.images.float() / 255, fashion.train.labels
+    optimiser = torch.optim.Adam(model.parameters(), 3e-3)
+    for _ in range(3):
+        for rows in torch.randperm(len(images)).split(128):
+            optimiser.zero_grad(set_to_none=True)
+            F.cross_entropy(model(images[rows]), labels[rows]).backward()
+            optimiser.step()
+    optimiser.zero_grad(set_to_none=True)
+    return model.eval(), fashion.test.images[:60].float() / 255, fashion.test.labels[:60]
+
+
+def boundaries(model: nn.Module, images: Tensor, labels: Tensor, margin: float = 0) -> Tensor:
+    """Distances `[N, K]` from each image to where each class leads the label by `margin`, on a linear model."""
+    weight = model[1].weight.detach()
+    with torch.no_grad():
+        logits = model(images)
+    gaps = logits.gather(1, labels[:, None]) - logits + margin
+    sizes = (weight[None] - weight[labels][:, None]).norm(dim=2)
+    return (gaps / sizes).scatter(1, labels[:, None], torch.inf)
+
+
+@pytest.mark.parametrize("confidence", [0, 0.5])
+def test_is_near_the_minimal_distance_on_a_linear_model(linear: Case, confidence: float) -> None:
+    model, images, labels = linear
+    found = carlini_wagner(model, images, labels, steps=300, confidence=confidence)
+    least = boundaries(model, images, labels, confidence).amin(1)
+    assert found.success.all() and found.norm == "l2"
+    assert (found.distance >= least * (1 - 1e-9)).all()
+    assert (found.distance <= least * 1.05).all()
+
+
+def test_reaches_its_targets_near_the_minimal_distance() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(48, 2)).double()
+    images = torch.rand(10, 3, 4, 4, dtype=torch.float64) * 0.2 + 0.4
+    with torch.no_grad():
+        labels = model(images).argmax(1)
+    found = carlini_wagner(model, images, labels, targets=1 - labels, steps=300)
+    assert found.success.all()
+    assert (found.distance <= boundaries(model, images, labels).amin(1) * 1.05).all()
+
+
+def test_targets_on_a_network(trained: Case) -> None:
+    model, images, labels = trained
+    targets = (labels[:20] + 3) % 10
+    found = carlini_wagner(model, images[:20], labels[:20], targets=targets, searches=7, steps=200)
+    assert found.success.float().mean() >= 0.9
+    with torch.no_grad():
+        assert torch.equal(model(found.images).argmax(1) == targets, found.success)
+    nearer = carlini_wagner(model, images[:20], labels[:20], searches=7, steps=200)
+    assert nearer.distance.mean() < found.distance.mean()
+
+
+def test_all_other_logits_below_zero() -> None:
+    """The competing class is the best of the others, also where the label's logit is the only one above 0."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 3)).double()
+    with torch.no_grad():
+        model[1].bias += torch.tensor([0.0, -3.0, -3.5], dtype=torch.float64)
+        model[1].bias -= 5
+    images = torch.rand(4, 1, 4, 4, dtype=torch.float64) * 0.1 + 0.45
+    labels = torch.zeros(4, dtype=torch.int64)
+    found = carlini_wagner(model, images, labels, searches=6, steps=200, rate=0.05)
+    assert found.success.all()
+    assert found.images.min() >= 0 and found.images.max() <= 1
+
+
+def test_pixels_at_the_bounds_move_and_stay_inside() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
+    images = (torch.rand(6, 1, 4, 4) > 0.5).float()
+    with torch.no_grad():
+        labels = model(images).argmax(1)
+    found = carlini_wagner(model, images, labels, steps=300)
+    assert found.images.isfinite().all() and found.images.min() >= 0 and found.images.max() <= 1
+    assert found.success.all() and (found.distance > 0).all()
+
+
+def alike(one: Attacked, other: Attacked, rows: Tensor | slice = slice(None)) -> None:
+    assert torch.allclose(one.images, other.images[rows], atol=1e-7)
+    assert torch.equal(one.success, other.success[rows])
+    assert torch.equal(one.forwards, other.forwards[rows]) and torch.equal(one.backwards, other.backwards[rows])
+
+
+def test_batch_mates_change_nothing() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 12), nn.Tanh(), nn.Linear(12, 5)).double()
+    images = torch.rand(8, 1, 6, 6, dtype=torch.float64)
+    with torch.no_grad():
+        labels = model(images).argmax(1)
+    labels[:2] = (labels[:2] + 1) % 5  # two are wrong from the start
+    together = carlini_wagner(model, images, labels, searches=5, steps=100)
+    assert together.success.all() and (together.distance[:2] == 0).all()
+    assert (together.forwards[:2] == 1).all() and (together.backwards[:2] == 0).all()
+    assert len(together.forwards[2:].unique()) > 1, "samples should leave at different times"
+    for row in range(8):
+        rows = torch.tensor([row])
+        alike(carlini_wagner(model, images[rows], labels[rows], searches=5, steps=100), together, rows)
+    order = torch.randperm(8)
+    alike(carlini_wagner(model, images[order], labels[order], searches=5, steps=100), together, order)
+
+
+def test_counts_its_passes_and_calls_no_more(linear: Case) -> None:
+    model, images, labels = linear
+    seen = []
+    handle = model.register_forward_hook(lambda _module, inputs, _output: seen.append(len(inputs[0])))
+    found = carlini_wagner(model, images, labels, searches=3, steps=40, abort_early=False)
+    handle.remove()
+    assert (found.forwards == 1 + 3 * 40).all() and (found.backwards == 3 * 40).all()
+    assert sum(seen) == int(found.forwards.sum()) + 2  # two images were looked at on entry
+
+
+def test_early_stop_saves_passes_at_nearly_the_same_distance(trained: Case) -> None:
+    model, images, labels = trained
+    early = carlini_wagner(model, images[:20], labels[:20], steps=250)
+    patient = carlini_wagner(model, images[:20], labels[:20], steps=250, abort_early=False)
+    assert torch.equal(early.success, patient.success)
+    assert early.forwards.double().mean() < 0.5 * patient.forwards.double().mean()
+    assert float(early.distance.mean() / patient.distance.mean()) < 1.02
+
+
+def test_leaves_the_model_as_it_was(tiny_net: nn.Module) -> None:
+    tiny_net.train()
+    before = {name: value.clone() for name, value in tiny_net.state_dict().items()}
+    carlini_wagner(tiny_net, torch.rand(3, 1, 28, 28), torch.arange(3), searches=1, steps=3)
+    assert all(module.training for module in tiny_net.modules())
+    assert all(parameter.grad is None for parameter in tiny_net.parameters())
+    assert all(torch.equal(value, before[name]) for name, value in tiny_net.state_dict().items())
+
+
+def test_no_steps_give_the_clean_answer_and_failure_the_unchanged_image(trained: Case) -> None:
+    model, images, labels = trained
+    with torch.no_grad():
+        clean = model(images).argmax(1) != labels
+    for steps, searches in ((0, 9), (3, 1)):
+        found = carlini_wagner(model, images, labels, steps=steps, searches=searches)
+        assert torch.equal(found.success, clean)
+        assert torch.equal(found.images, images) and (found.distance == 0).all()
+
+
+def test_agrees_with_foolbox(trained: Case) -> None:
+    foolbox = pytest.importorskip("foolbox")
+    model, images, labels = trained
+    found = carlini_wagner(model, images, labels, steps=300)
+    attack = foolbox.attacks.L2CarliniWagnerAttack(steps=300)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        _, theirs, success = attack(foolbox.PyTorchModel(model, (0, 1)), images, labels, epsilons=None)
+    model.zero_grad(set_to_none=True)
+    distance = (theirs - images).flatten(1).norm(dim=1)
+    assert float(found.success.float().mean()) >= float(success.float().mean()) - 0.01
+    moved = found.success & success & (found.distance > 0)
+    assert float(found.distance[moved].median() / distance[moved].median()) < 1.02
+    assert found.images.min() >= 0 and found.images.max() <= 1
+    with torch.no_grad():
+        assert torch.equal(model(found.images).argmax(1) != labels, found.success)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("confidence", -1.0), ("searches", 0), ("steps", -1), ("rate", 0.0), ("initial", -1.0), ("rate", float("nan"))],
+)
+def test_bad_input_names_its_field(linear: Case, field: str, value: float) -> None:
+    with pytest.raises(UserError, match=f"^{field}: .*\\.$"):
+        carlini_wagner(*linear, **{field: value})  # type: ignore[arg-type]
