@@ -19,20 +19,26 @@ def run(arguments: list[str]) -> int:
     parse(AugmentersConfig, arguments, "augmenters")
     console = Console(highlight=False)
     for name, settings in AUGMENTERS.items():
-        console.print(f"[bold]{name}[/]  {settings.__doc__}")
+        console.print(f"[bold]{name}[/]  {_one_line(settings)}", soft_wrap=True)
         plain = SenseiSettings.model_fields if name in PRESETS and name != "sensei" else {}
         _fields(console, "augmenter", settings, plain)
     console.print(f"\n[bold]fitness[/] by name: {', '.join(FITNESS)}; or your own as package.module:name\n")
     for name, objective in OBJECTIVES.items():
-        console.print(f"[bold]{name}[/]  {objective.__doc__}")
+        console.print(f"[bold]{name}[/]  {_one_line(objective)}", soft_wrap=True)
         _fields(console, "objective", objective, {})
     return 0
+
+
+def _one_line(settings: type[Schema]) -> str:
+    return " ".join((settings.__doc__ or "").split())
 
 
 def _fields(console: Console, part: str, settings: type[Schema], plain: dict[str, FieldInfo]) -> None:
     """The settings of one, or of a preset only those that differ from the plain ones."""
     for field, info in settings.model_fields.items():
         if field != "name" and (field not in plain or info.default != plain[field].default):
-            console.print(f"    --{part}.{field} (default: {info.default})  {info.description}", soft_wrap=True)
+            said = " ".join((info.description or "").split())
+            flag = field.replace("_", "-")
+            console.print(f"    --{part}.{flag} (default: {info.default})  {said}", soft_wrap=True)
     if plain:
         console.print("    and all settings of sensei")
