@@ -18,7 +18,7 @@ from ukemi.cli.data import DataConfig
 from ukemi.cli.demo import DemoConfig
 from ukemi.cli.evaluate import EvaluateConfig
 from ukemi.cli.models import ModelsConfig
-from ukemi.cli.repair import RetrainConfig
+from ukemi.cli.repair import AdversarialConfig, RetrainConfig
 from ukemi.cli.search import SearchConfig
 from ukemi.objectives import OBJECTIVES
 from ukemi.training import TrainConfig
@@ -85,6 +85,7 @@ FLAGS = {
     "search": """data data-folder device generations genes grid images levels mean methods model model-arguments out run
         seed seeds size space split std weights""",
     "repair retrain": "epochs out run",
+    "repair adversarial": "batch-size clean epochs learning-rate out run sets",
     "demo": "device epochs out seed",
     "data": "folder get",
     "models": "",
@@ -109,6 +110,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "evaluate": EvaluateConfig,
     "search": SearchConfig,
     "repair retrain": RetrainConfig,
+    "repair adversarial": AdversarialConfig,
     "demo": DemoConfig,
     "data": DataConfig,
     "models": ModelsConfig,

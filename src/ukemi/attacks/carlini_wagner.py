@@ -13,8 +13,8 @@ _INSIDE = 0.9999
 """Pixels of 0 and 1 lie at infinity in tanh space: they start this little inside. Nearer to the bounds (0.999999 in
 the authors' code) the first 200 steps only bring them to where they can move; farther in, near images get farther."""
 _PROGRESS = 0.99
-"""A run ends where its loss has not fallen to this share since the last look."""
-_GAIN = 0.99
+"""A run ends where its lowest loss has not fallen to this share since the last look."""
+_GAIN = 0.999
 """A sample is done where a run after its first success has not brought its distance down to this share."""
 _FIRST, _SECOND = 0.9, 0.999
 
@@ -36,10 +36,10 @@ def carlini_wagner(
 
     Minimises `distance² + c · max(0, margin + confidence)` by Adam at `rate` (Carlini and Wagner 2017, section V).
     Each sample has its own c: from `initial` ten times more until it errs, then halving the interval, in `searches`
-    runs of at most `steps`. With `abort_early` a run ends where a twentieth of its steps did not lower the sample's
-    loss by 1 %, and the sample is done after a run that did not shorten a known distance by 1 %. Samples don't wait for
-    each other: one whose run ends begins its next one, one whose runs are done leaves. The nearest image of all runs is
-    kept; a sample that errs already is returned as it is, at distance 0.
+    runs of at most `steps`. With `abort_early` a run ends where a twentieth of its steps (at least 50) lowered the
+    sample's loss by less than 1 %, and the sample is done after a run that shortened its known distance by less than
+    0.1 %. Samples don't wait for each other: one whose run ends begins its next one, one whose runs are done leaves.
+    The nearest image of all runs is kept; a sample that errs already is returned as it is, at distance 0.
     """
     _check(confidence, searches, steps, rate, initial)
     with attacking(model):
@@ -65,8 +65,14 @@ class _Open:
     """The samples whose search goes on, n of them; images are flat, `[n, D]`."""
 
     rows: Tensor
+    original: Tensor
     centre: Tensor
     """the original in tanh space"""
+    start: Tensor
+    """and as it comes back from there"""
+    best: Tensor
+    distance: Tensor
+    """the nearest image that errs, and how far it is, `[n]`; infinity before one is found"""
     place: Tensor
     first: Tensor
     second: Tensor
@@ -99,33 +105,39 @@ class _Search:
         self.rate, self.abort_early = rate, abort_early
         self.shape = victim.originals.shape[1:]
         self.originals = victim.originals.flatten(1)
-        self.best = self.originals.clone()
-        self.distance = torch.full_like(self.originals[:, 0], torch.inf)
         self.objective: Objective = self._hinge
 
     def run(self, initial: float) -> Attacked:
         victim = self.victim
         rows = torch.arange(len(self.originals), device=self.originals.device)
-        done = self._fooled(victim.logits(victim.originals, rows), rows)
-        self.distance[done] = 0
-        still = self._opened(rows[~done], initial)
+        success = self._fooled(victim.logits(victim.originals, rows), rows)
+        best = self.originals.clone()
+        still = self._opened(rows[~success], initial)
         stride = _stride(self.steps)
         while len(still.rows) and self.steps:
             for _ in range(stride):
                 self._step(still)
-            still = self._ended(still)
-        success = self.distance.isfinite()
-        distance = (self.best - self.originals).norm(dim=1)
-        images = self.best.unflatten(1, self.shape)
+            self._look(still)
+            going = still.run < self.searches
+            if not bool(going.all()):
+                best[still.rows], success[still.rows] = still.best, still.distance.isfinite()
+                still = still.take(going)
+        distance = (best - self.originals).norm(dim=1)
+        images = best.unflatten(1, self.shape)
         return Attacked(images, success, distance, "l2", victim.forwards, victim.backwards)
 
     def _opened(self, rows: Tensor, initial: float) -> _Open:
-        centre = torch.atanh((self.originals[rows] * 2 - 1) * _INSIDE)
+        original = self.originals[rows]
+        centre = torch.atanh((original * 2 - 1) * _INSIDE)
         zeros, none = torch.zeros_like(centre), torch.zeros_like(centre[:, 0])
         endless = torch.full_like(none, torch.inf)
         return _Open(
             rows=rows,
+            original=original,
             centre=centre,
+            start=(centre.tanh() + 1) / 2,
+            best=original.clone(),
+            distance=endless.clone(),
             place=centre.clone(),
             first=zeros,
             second=zeros.clone(),
@@ -145,7 +157,7 @@ class _Search:
         squashed = still.place.tanh()
         images = (squashed + 1) / 2
         lacking, slope, logits = self.victim.gradient(images.unflatten(1, self.shape), still.rows, self.objective)
-        change = images - (still.centre.tanh() + 1) / 2
+        change = images - still.start
         loss = change.square().sum(1) + still.weight * lacking
         still.loss = torch.minimum(still.loss, loss)
         self._keep(still, images, logits)
@@ -161,22 +173,22 @@ class _Search:
     def _keep(self, still: _Open, images: Tensor, logits: Tensor) -> None:
         fooled = self._fooled(logits, still.rows)
         still.erred |= fooled
-        distance = (images - self.originals[still.rows]).norm(dim=1)
-        nearer = fooled & (distance < self.distance[still.rows])
-        self.distance[still.rows] = distance.where(nearer, self.distance[still.rows])
-        self.best[still.rows] = images.where(nearer[:, None], self.best[still.rows])
+        distance = (images - still.original).norm(dim=1)
+        nearer = fooled & (distance < still.distance)
+        still.distance = distance.where(nearer, still.distance)
+        torch.where(nearer[:, None], images, still.best, out=still.best)
 
-    def _ended(self, still: _Open) -> _Open:
-        """Begins the next run of the samples whose run is over; those whose runs are done leave."""
+    def _look(self, still: _Open) -> None:
+        """Begins the next run of the samples whose run is over."""
         over = still.taken >= self.steps
         if self.abort_early:
             over |= ~(still.loss <= _PROGRESS * still.checked)
         still.checked = still.loss.clone()
         still.run += over
         if self.abort_early:
-            reached = self.distance[still.rows]
-            still.run += (over & still.before.isfinite() & (reached > _GAIN * still.before)) * self.searches
-            still.before = reached.where(over, still.before)
+            settled = over & still.before.isfinite() & (still.distance > _GAIN * still.before)
+            still.run += settled * self.searches
+            still.before = still.distance.where(over, still.before)
         still.high = still.weight.where(over & still.erred, still.high)
         still.low = still.weight.where(over & ~still.erred, still.low)
         middle = ((still.low + still.high) / 2).where(still.high.isfinite(), still.weight * 10)
@@ -186,8 +198,6 @@ class _Search:
         still.first, still.second = still.first.masked_fill(fresh, 0), still.second.masked_fill(fresh, 0)
         still.taken, still.erred = still.taken.masked_fill(over, 0), still.erred & ~over
         still.loss, still.checked = (kept.masked_fill(over, torch.inf) for kept in (still.loss, still.checked))
-        going = still.run < self.searches
-        return still if bool(going.all()) else still.take(going)
 
     def _hinge(self, logits_nK: Tensor, aims_n: Tensor) -> Tensor:
         """What lacks to a wrong answer (or to the target) by the margin `confidence`, at least 0, `[n]`."""
@@ -205,5 +215,5 @@ class _Search:
 
 
 def _stride(steps: int) -> int:
-    """Steps between two looks at who is done: at least 25 and a twentieth, a divisor so that runs end on one."""
-    return next((size for size in range(max(25, -(-steps // 20)), steps) if steps % size == 0), steps)
+    """Steps between two looks at who is done: at least 50 and a twentieth, a divisor so that runs end on one."""
+    return next((size for size in range(max(50, -(-steps // 20)), steps) if steps % size == 0), steps)

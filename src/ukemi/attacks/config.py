@@ -96,21 +96,25 @@ class AttackConfig(AttackSettings):
             if name not in self.settings():
                 raise UserError(f"{name.replace('_', '-')}: {self.title()} needs it.")
         settings = self.settings() | ({"seed": seed} if seed is not None and "seed" in takes else {})
-        return _keyed(partial(function, **settings), anything or "index" in takes)
+        return _keyed(function, settings, anything or "index" in takes)
 
 
-def _keyed(attack: Attack, takes_index: bool) -> Attack:
-    """The same with `index`, which is dropped for an attack without; one that fails or gives something else is named."""
-    name = getattr(attack.func, "__name__", "it") if isinstance(attack, partial) else "it"
+def _keyed(function: Attack, settings: dict[str, Any], takes_index: bool) -> Attack:
+    """The attack with its settings and with `index`, which is dropped where the function does not take one.
 
-    @wraps(attack)  # its signature says what else it takes
-    def keyed(model: nn.Module, images: Tensor, labels: Tensor, *, index: Tensor | None = None, **more: Any) -> Attacked:
-        options = more | ({"index": index} if takes_index else {})
-        found = called(attack, "attack", model, images, labels, **options)
+    A function that fails, or that gives something else than an `Attacked`, is named.
+    """
+
+    @wraps(partial(function, **settings))  # its signature says what else it takes
+    def keyed(
+        model: nn.Module, images: Tensor, labels: Tensor, *, index: Tensor | None = None, **more: Any
+    ) -> Attacked:
+        options = settings | more | ({"index": index} if takes_index else {})
+        found = called(function, "attack", model, images, labels, **options)
         if not isinstance(found, Attacked):
             raise UserError(
-                f"attack: {name} gives a {type(found).__name__} where an Attacked is needed;"
-                " ukemi.attacks.from_callable makes an attack from a function that gives images."
+                f"attack: {getattr(function, '__name__', 'it')} gives a {type(found).__name__} where an Attacked is"
+                " needed; ukemi.attacks.from_callable makes an attack from a function that gives images."
             )
         return found
 

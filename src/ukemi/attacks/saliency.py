@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, fields
 from math import floor
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -23,21 +24,26 @@ def jsma(
     theta: float = 1.0,
     gamma: float = 0.1,
     targets: Tensor | None = None,
+    others: Literal["likely", "all"] = "likely",
 ) -> Attacked:
     """Few changed features (single channel values) that make the model err, or take an image for its target.
 
     Each step moves two features by `theta` (below 0: it darkens) inside [0, 1]: of all pairs the one that raises the
-    target's logit and lowers the sum of the others' with the largest product of the two gains, ties to the lowest pair.
+    target's logit and lowers the others' with the largest product of the two gains, ties to the lowest pair. The
+    others' logits are added up as they are (`all`, the paper), or each by how likely it is among the others at that
+    point (`likely`): that reaches clearly more targets, since classes that are out of the race hardly count. Where no
+    pair does both, which the paper leaves open, the pair that raises the target's logit the most is taken.
+
     Features at their bound leave. At most a share `gamma` of the features changes; once that is used up, only features
     that have changed already move on. Untargeted, each step aims at the class that is then the most likely but the
-    label, and any error counts. Where no pair does both, which the paper leaves open, the pair that raises the target's
-    logit the most is taken. `distance` is in L2; `changed_features` counts the features. A step takes two forward and
-    two backward passes.
+    label, and any error counts. `distance` is in L2; `changed_features` counts the features. A step takes two forward
+    and two backward passes.
     """
-    _check(theta, gamma, images)
+    _check(theta, gamma, others, images)
     with attacking(model):
         admitted(model, images, labels, targets)
-        return _attack(Victim(model, images, labels, targets), theta, floor(gamma * images[0].numel() + 1e-9))
+        most = floor(gamma * images[0].numel() + 1e-9)
+        return _attack(Victim(model, images, labels, targets), theta, most, weighted=others == "likely")
 
 
 def changed_features(images: Tensor, attacked: Attacked) -> Tensor:
@@ -45,11 +51,13 @@ def changed_features(images: Tensor, attacked: Attacked) -> Tensor:
     return (attacked.images != images).flatten(1).sum(1)
 
 
-def _check(theta: float, gamma: float, images: Tensor) -> None:
+def _check(theta: float, gamma: float, others: str, images: Tensor) -> None:
     if theta == 0 or not -1 <= theta <= 1:
         raise UserError(f"theta: a number from -1 to 1 other than 0 is needed, but {theta} was given.")
     if not 0 < gamma <= 1:
         raise UserError(f"gamma: a share above 0 and at most 1 is needed, but {gamma} was given.")
+    if others not in ("likely", "all"):
+        raise UserError(f"others: likely or all is needed, but {others!r} was given.")
     if len(images) and gamma * images[0].numel() + 1e-9 < 2:
         raise UserError(f"gamma: {gamma} of {images[0].numel()} features leaves no pair to change.")
 
@@ -68,7 +76,7 @@ class _Open:
         return _Open(*(getattr(self, field.name)[which] for field in fields(self)))
 
 
-def _attack(victim: Victim, theta: float, most: int) -> Attacked:
+def _attack(victim: Victim, theta: float, most: int, *, weighted: bool) -> Attacked:
     originals = victim.originals.flatten(1)
     shape = victim.originals.shape[1:]
     rows = torch.arange(len(originals), device=originals.device)
@@ -76,7 +84,7 @@ def _attack(victim: Victim, theta: float, most: int) -> Attacked:
     found, success = originals.clone(), victim.fooled(logits, rows)
     still = _Open(rows, originals, logits, torch.zeros_like(originals, dtype=torch.bool)).take(~success)
     while len(still.rows):
-        pairs_n2 = _step(victim, still, theta, most)
+        pairs_n2 = _step(victim, still, theta, most, weighted)
         going = pairs_n2[:, 0] >= 0
         still, pairs_n2 = still.take(going), pairs_n2[going]
         if not len(still.rows):
@@ -92,7 +100,7 @@ def _attack(victim: Victim, theta: float, most: int) -> Attacked:
     return Attacked(found.unflatten(1, shape), success, distance, "l2", victim.forwards, victim.backwards)
 
 
-def _step(victim: Victim, still: _Open, theta: float, most: int) -> Tensor:
+def _step(victim: Victim, still: _Open, theta: float, most: int, weighted: bool) -> Tensor:
     """The pair `[n, 2]` that each sample changes next; -1 where there is none."""
     classes = still.logits.shape[1]
     if victim.targets is None:
@@ -101,8 +109,9 @@ def _step(victim: Victim, still: _Open, theta: float, most: int) -> Tensor:
     else:
         aims_n = victim.targets[still.rows]
     aim_nK = F.one_hot(aims_n, classes).to(still.images.dtype)
+    rest_nK = still.logits.masked_fill(aim_nK.bool(), -torch.inf).softmax(1) if weighted else 1 - aim_nK
     images = still.images.unflatten(1, victim.originals.shape[1:])
-    _, slopes_n2CHW = slopes(victim, images, still.rows, torch.stack([aim_nK, 1 - aim_nK], 1))
+    _, slopes_n2CHW = slopes(victim, images, still.rows, torch.stack([aim_nK, rest_nK], 1))
     gains_n2D = slopes_n2CHW.flatten(2) * (1 if theta > 0 else -1)
     room_nD = still.images < 1 if theta > 0 else still.images > 0
     spent_n1 = still.changed.sum(1, keepdim=True) > most - 2

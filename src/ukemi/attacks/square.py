@@ -48,9 +48,7 @@ def square(
     return Attacked(best, success_N, length(best - images, "linf"), "linf", victim.forwards, victim.backwards)
 
 
-def _searched(
-    victim: Victim, ball: Ball, index: Tensor, steps: int, area: float, seed: int
-) -> tuple[Tensor, Tensor]:
+def _searched(victim: Victim, ball: Ball, index: Tensor, steps: int, area: float, seed: int) -> tuple[Tensor, Tensor]:
     """The best point of every sample, and which of them fool."""
     objective = log_odds if victim.targets is None else log_odds_for
     best, points = ball.originals.clone(), ball.originals

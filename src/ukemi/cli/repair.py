@@ -11,8 +11,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from ukemi.cli.parse import parse
 from ukemi.cli.train import write_page
 from ukemi.errors import UserError
-from ukemi.repairs import retrain
-from ukemi.schema import Schema
+from ukemi.repairs import fine_tune, retrain
+from ukemi.schema import Number, Schema
 from ukemi.training import Run
 
 
@@ -31,6 +31,28 @@ class RetrainConfig(Schema):
     """The new run folder; default: RUN-retrained."""
 
 
+class AdversarialConfig(Schema):
+    """Trains a run's model further on adversarial sets of `ukemi attack` (the baseline of DARE, every layer trainable).
+
+    Only the images that fool the model they were made for are trained on; --clean adds the run's own training images.
+    """
+
+    run: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")] = None
+    """A finished run folder of `ukemi train`."""
+    sets: tuple[Path, ...] = ()
+    """Files that `ukemi attack` wrote for this model."""
+    clean: bool = False
+    """Train on the run's own training images too."""
+    epochs: int = Field(20, ge=1)
+    """Passes over the images."""
+    learning_rate: Annotated[Number, Field(gt=0)] = 1e-4
+    """Adam's, held constant."""
+    batch_size: int = Field(32, ge=2)
+    """Images per step."""
+    out: Path | None = None
+    """The new run folder; default: RUN-tuned."""
+
+
 def run(arguments: list[str]) -> int:
     word, *rest = arguments or [""]
     if word not in WAYS:
@@ -41,10 +63,29 @@ def run(arguments: list[str]) -> int:
             Console(highlight=False).print(f"What is done to a trained model:\n{ways}\nEach has a --help.")
             return 0
         raise UserError(f"repair: {word!r} is none of {', '.join(WAYS)}.")
-    return _retrain(parse(RetrainConfig, rest, "repair retrain"))
+    if word == "retrain":
+        return _retrain(parse(RetrainConfig, rest, "repair retrain"))
+    return _adversarial(parse(AdversarialConfig, rest, "repair adversarial"))
 
 
-WAYS: dict[str, type[Schema]] = {"retrain": RetrainConfig}
+WAYS: dict[str, type[Schema]] = {"retrain": RetrainConfig, "adversarial": AdversarialConfig}
+
+
+def _adversarial(config: AdversarialConfig) -> int:
+    if config.run is None:
+        raise UserError("repair: a run folder is needed: ukemi repair adversarial RUN --sets FILE.")
+    if not config.sets:
+        raise UserError("sets: at least one file of `ukemi attack` is needed.")
+    done = fine_tune(
+        Run(config.run),
+        config.sets,
+        epochs=config.epochs,
+        learning_rate=config.learning_rate,
+        batch_size=config.batch_size,
+        clean=config.clean,
+        out=config.out,
+    )
+    return _told(done)
 
 
 def _retrain(config: RetrainConfig) -> int:
@@ -66,7 +107,12 @@ def _retrain(config: RetrainConfig) -> int:
     console.print(
         f"{done.forwards:,} forward passes found them; SENSEI would have spent {done.search:,} in as many epochs."
     )
-    page = write_page(done.run, Run.config_of(done.run.folder))
-    console.print(f"run:     {done.run.folder}\nweights: {done.run.weights_path}\npage:    {page}")
-    console.print(f"next:    ukemi evaluate {done.run.folder}")
+    return _told(done.run)
+
+
+def _told(finished: Run) -> int:
+    page = write_page(finished, Run.config_of(finished.folder))
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"run:     {finished.folder}\nweights: {finished.weights_path}\npage:    {page}")
+    console.print(f"next:    ukemi evaluate {finished.folder}")
     return 0

@@ -77,24 +77,28 @@ class Recorder:
         self._norm = found.norm
         return found
 
-    def set(self, model: nn.Module, data: Data, config: AttackConfig, **names: Any) -> AdversarialSet:
-        """What was found so far for images of `data`; `names` are the set's `data`, `split` and `seed`."""
-        nothing = (torch.empty(0, data.channels, *data.size), *(torch.empty(0, dtype=torch.int64),) * 2)
-        empty = (*nothing, torch.empty(0, dtype=torch.bool), torch.empty(0))
-        images, labels, index, success, distance = map(torch.cat, zip(*(self._parts or [empty]), strict=True))
+    def set(
+        self, model: nn.Module, source: Data, config: AttackConfig, *, data: str, split: str, seed: int = 0
+    ) -> AdversarialSet:
+        """What was found so far for images of `source`, which is the part `split` of the data named `data`."""
+        whole = torch.empty(0, dtype=torch.int64)
+        nothing = (torch.empty(0, source.channels, *source.size), whole, whole, whole.bool(), torch.empty(0))
+        images, labels, index, success, distance = map(torch.cat, zip(*(self._parts or [nothing]), strict=True))
         return AdversarialSet(
-            images,
-            labels,
-            index,
-            success,
-            distance,
+            images=images,
+            labels=labels,
+            index=index,
+            success=success,
+            distance=distance,
             attack=config.name(),
             settings=config.settings(),
             norm=self._norm,
-            classes=data.classes,
-            identities=data.identities,
+            seed=seed,
+            data=data,
+            split=split,
+            classes=source.classes,
+            identities=source.identities,
             model=weights_hash(model),
-            **names,
         )
 
 
