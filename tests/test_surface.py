@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 import ukemi
 from ukemi.augmenters import AUGMENTERS, PRESETS
+from ukemi.cli.attack import AttackCommandConfig
 from ukemi.cli.augmenters import AugmentersConfig
 from ukemi.cli.data import DataConfig
 from ukemi.cli.demo import DemoConfig
@@ -20,6 +21,7 @@ from ukemi.cli.evaluate import EvaluateConfig
 from ukemi.cli.models import ModelsConfig
 from ukemi.cli.repair import AdversarialConfig, RetrainConfig
 from ukemi.cli.search import SearchConfig
+from ukemi.cli.selfcheck import SelfcheckConfig
 from ukemi.objectives import OBJECTIVES
 from ukemi.training import TrainConfig
 
@@ -80,12 +82,17 @@ FLAGS = {
         device drops epochs flips genes learning-rate model model-arguments momentum objective optimiser out precision
         robust-every robust-images schedule seed size smoothing space tensorboard validate-every validation
         weight-decay weights""",
-    "evaluate": """data data-folder device fail-under gallery genes grid images junit landscapes levels mean
-        mean-accuracy model model-arguments out run seed size space split std weights""",
+    "evaluate": """adversarial-set attack confidence data data-folder device epsilon epsilons fail-under gallery gamma
+        genes grid images junit landscapes levels mean mean-accuracy model model-arguments norm out overshoot restarts
+        run searches seed size space split std step-size steps theta weights""",
+    "attack": """attack confidence data data-folder device epsilon gallery gamma images mean model model-arguments norm
+        out overshoot restarts run searches seed size split std step-size steps theta weights""",
     "search": """data data-folder device generations genes grid images levels mean methods model model-arguments out run
         seed seeds size space split std weights""",
     "repair retrain": "epochs out run",
     "repair adversarial": "batch-size clean epochs learning-rate out run sets",
+    "selfcheck": """data data-folder device epsilon images mean model model-arguments out queries run seed size split
+        std steps tolerance weights""",
     "demo": "device epochs out seed",
     "data": "folder get",
     "models": "",
@@ -108,9 +115,11 @@ FLAGS = {
 SCHEMAS: dict[str, type[BaseModel]] = {
     "train": TrainConfig,
     "evaluate": EvaluateConfig,
+    "attack": AttackCommandConfig,
     "search": SearchConfig,
     "repair retrain": RetrainConfig,
     "repair adversarial": AdversarialConfig,
+    "selfcheck": SelfcheckConfig,
     "demo": DemoConfig,
     "data": DataConfig,
     "models": ModelsConfig,

@@ -2,6 +2,7 @@
 
 import warnings
 from itertools import combinations
+from typing import Literal
 
 import pytest
 import torch
@@ -59,7 +60,9 @@ def test_best_pair_of_many_features() -> None:
         assert found[row].tolist() == list(divmod(int(score.flatten().argmax()), 3072))
 
 
-def replayed(model: nn.Module, image: Tensor, label: int, target: int | None, theta: float, most: int) -> Tensor | None:
+def replayed(
+    model: nn.Module, image: Tensor, label: int, target: int | None, theta: float, most: int, weighted: bool
+) -> Tensor | None:
     """The attack on one image, told again by loops over the full Jacobian."""
     image, sign, changed = image.clone(), 1 if theta > 0 else -1, set()
     while True:
@@ -74,7 +77,10 @@ def replayed(model: nn.Module, image: Tensor, label: int, target: int | None, th
         room = (image < 1 if theta > 0 else image > 0).flatten()
         if len(changed) > most - 2:
             room &= torch.tensor([place in changed for place in range(len(room))])
-        pair = by_force(slopes[aim], slopes[aim] - slopes.sum(0), room)
+        rest = torch.tensor([k != aim for k in range(len(logits))]).to(logits.dtype)
+        if weighted:
+            rest *= logits.detach().exp() / (rest * logits.detach().exp()).sum()
+        pair = by_force(slopes[aim], -(rest @ slopes), room)
         if pair[0] < 0:
             ranked = slopes[aim].where(room, -torch.inf).argsort(descending=True, stable=True)[:2]
             if not slopes[aim].where(room, -torch.inf)[ranked].sum() > 0:
@@ -88,16 +94,17 @@ def replayed(model: nn.Module, image: Tensor, label: int, target: int | None, th
 
 @pytest.mark.parametrize("theta", [1.0, 0.3, -1.0, -0.4])
 @pytest.mark.parametrize("targeted", [False, True])
-def test_equals_the_loops_on_six_features(theta: float, targeted: bool) -> None:
+@pytest.mark.parametrize("others", ["likely", "all"])
+def test_equals_the_loops_on_six_features(theta: float, targeted: bool, others: Literal["likely", "all"]) -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 4)).double()
     nn.init.normal_(model[1].weight)
     nn.init.normal_(model[3].weight)
     images, labels = torch.rand(25, 1, 2, 3, dtype=torch.float64), torch.arange(25) % 4
     targets = (labels + 1 + torch.arange(25) % 3) % 4 if targeted else None
-    found = jsma(model, images, labels, theta=theta, gamma=0.67, targets=targets)
+    found = jsma(model, images, labels, theta=theta, gamma=0.67, targets=targets, others=others)
     for row in range(25):
         aim = None if targets is None else int(targets[row])
-        expected = replayed(model, images[row], int(labels[row]), aim, theta, 4)
+        expected = replayed(model, images[row], int(labels[row]), aim, theta, 4, others == "likely")
         assert bool(found.success[row]) == (expected is not None)
         assert torch.allclose(found.images[row], images[row] if expected is None else expected, atol=1e-12)
     assert found.success.any() and not found.success.all()
@@ -197,8 +204,16 @@ def test_is_not_weaker_than_art(trained: Case) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("theta", 0.0), ("theta", 1.5), ("theta", float("nan")), ("gamma", 0.0), ("gamma", 1.1), ("gamma", 0.001)],
+    [
+        ("others", "some"),
+        ("theta", 0.0),
+        ("theta", 1.5),
+        ("theta", float("nan")),
+        ("gamma", 0.0),
+        ("gamma", 1.1),
+        ("gamma", 0.001),
+    ],
 )
-def test_bad_input_names_its_field(trained: Case, field: str, value: float) -> None:
+def test_bad_input_names_its_field(trained: Case, field: str, value: object) -> None:
     with pytest.raises(UserError, match=f"^{field}: .*\\.$"):
         jsma(*trained, **{field: value})  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
 """Attacks: what moves pixels until a classifier errs. One function each, `(model, images, labels, …) -> Attacked`.
 
-`fgsm`, `bim` and `pgd` have a fixed budget, epsilon; `minimal` turns such an attack into one of minimal distance, which
-`deepfool` and `carlini_wagner` are by themselves. Any other attack comes in by `from_callable`, `from_foolbox`,
-`from_art` or `from_torchattacks`.
+`fgsm`, `bim`, `pgd` and the black-box `square` have a fixed budget, epsilon; `minimal` turns such an attack into one of
+minimal distance, which `deepfool`, `carlini_wagner` and `jsma` are by themselves. Any other attack comes in by
+`from_callable`, `from_foolbox`, `from_art` or `from_torchattacks`.
 """
 
 from ukemi.attacks.adapters import from_art, from_callable, from_foolbox, from_torchattacks
@@ -14,6 +14,8 @@ from ukemi.attacks.iterative import bim, pgd
 from ukemi.attacks.minimal import minimal
 from ukemi.attacks.norms import NORMS, Ball, length, project, radius_of, random_points, steepest
 from ukemi.attacks.registry import ATTACKS
+from ukemi.attacks.saliency import jsma
+from ukemi.attacks.square import square
 
 __all__ = [
     "ATTACKS",
@@ -32,6 +34,7 @@ __all__ = [
     "from_callable",
     "from_foolbox",
     "from_torchattacks",
+    "jsma",
     "length",
     "log_odds",
     "log_odds_for",
@@ -40,5 +43,6 @@ __all__ = [
     "project",
     "radius_of",
     "random_points",
+    "square",
     "steepest",
 ]

@@ -21,7 +21,7 @@ class AttackSettings(Schema):
     """The fields of an attack, where naming one is optional: what commands take as flags beside their own."""
 
     attack: Named = None
-    """The attack: fgsm, bim, pgd, deepfool, carlini-wagner, jsma, or package.module:function."""
+    """The attack: fgsm, bim, pgd, deepfool, carlini-wagner, jsma, square, or package.module:function."""
     epsilon: Annotated[Number, Field(ge=0)] | None = None
     """Budget of a fixed-budget attack, in pixels of 0..1: 8/255."""
     norm: Literal["l1", "l2", "linf"] | None = None
@@ -54,7 +54,7 @@ class AttackConfig(AttackSettings):
     place: ClassVar[str] = "attack"
 
     attack: Named = "pgd"
-    """The attack: fgsm, bim, pgd, deepfool, carlini-wagner, jsma, or package.module:function."""
+    """The attack: fgsm, bim, pgd, deepfool, carlini-wagner, jsma, square, or package.module:function."""
 
     @model_validator(mode="after")
     def _fits(self) -> "AttackConfig":
@@ -75,7 +75,10 @@ class AttackConfig(AttackSettings):
 
     def name(self) -> str:
         """The attack's name, as package.module:function where it is anyone's own."""
-        return str(self.model_dump(mode="json")["attack"])
+        if isinstance(self.attack, str):
+            return self.attack
+        named = self.attack if hasattr(self.attack, "__qualname__") else type(self.attack)
+        return f"{named.__module__}:{named.__qualname__}"
 
     def made(self, seed: int | None = None) -> Attack:
         """The attack with these settings; one that it does not take, or one that it needs, is named.

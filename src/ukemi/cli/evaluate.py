@@ -1,5 +1,6 @@
 """`ukemi evaluate`."""
 
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import Annotated, Any, Literal
@@ -13,23 +14,23 @@ from torch import nn
 
 from ukemi import data as data_room
 from ukemi import models, reports
+from ukemi.attacks.config import AttackSettings
+from ukemi.cli.attacking import attacked_by, attacks_of, set_of, transferred
 from ukemi.cli.parse import parse
 from ukemi.data import Data, as_float
 from ukemi.errors import UserError
 from ukemi.measures import Robustness, robustness_of
-from ukemi.schema import Fixed, Number, Schema
+from ukemi.measures.attacks import as_csv
+from ukemi.schema import Fixed, Named, Number, Schema
 from ukemi.spaces import GRIDS, Gene, Space, space_of
+from ukemi.training.checkpoints import write_whole
 from ukemi.training.config import device_of
 from ukemi.training.run import Run
 from ukemi.training.setup import fixed_subset, trained_model
 
 
-class EvaluateConfig(Schema):
-    """Finds where a classifier breaks, and writes a table, evaluation.json and a page with the pictures that break it.
-
-    `ukemi evaluate RUN` takes a run folder of `ukemi train`; `ukemi evaluate --model package.module:factory --weights
-    FILE --data FOLDER` takes your own model (pixels in [0, 1] in, logits out) and your own images.
-    """
+class BroughtConfig(Schema):
+    """What a command finds model and data by."""
 
     run: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")] = None
     """A run folder: its model on its data set."""
@@ -51,6 +52,11 @@ class EvaluateConfig(Schema):
     """Resize images to this side."""
     split: Literal["test", "train"] = "test"
     """Which part of the data is measured."""
+
+
+class VariantsConfig(BroughtConfig):
+    """How a model is measured under natural variants."""
+
     images: int | None = Field(None, ge=1)
     """Measure this many images only, a fixed choice by the seed."""
     space: str | None = None
@@ -65,7 +71,8 @@ class EvaluateConfig(Schema):
     mean_accuracy: bool = False
     """Also the mean accuracy over all variants (evaluates every one, so it takes longer)."""
     fail_under: tuple[str, ...] = ()
-    """Exit with 1 where a number is below its limit: robust=0.8, accuracy=0.9, mean=0.85."""
+    """Exit with 1 where a number is below its limit: robust=0.8, accuracy=0.9, mean=0.85, attacked=0.5 (the lowest
+    under any attack that is run)."""
     junit: Path | None = None
     """Also write the limits as a JUnit file."""
     out: Path | None = None
@@ -80,13 +87,35 @@ class EvaluateConfig(Schema):
     """cpu, cuda, …; auto takes a GPU where there is one."""
 
 
+class EvaluateConfig(AttackSettings, VariantsConfig):
+    """Finds where a classifier breaks, and writes a table, evaluation.json and a page with the pictures that break it.
+
+    `ukemi evaluate RUN` takes a run folder of `ukemi train`; `ukemi evaluate --model package.module:factory --weights
+    FILE --data FOLDER` takes your own model (pixels in [0, 1] in, logits out) and your own images. `--attack pgd
+    --epsilon 8/255` also attacks the model, white-box.
+    """
+
+    attack: Named = None
+    """Also attack the model: fgsm, bim, pgd, deepfool, carlini-wagner, jsma, square, package.module:function; or styx,
+    STYX's whole grid of settings."""
+    epsilons: tuple[Annotated[Number, Field(ge=0)], ...] = ()
+    """Attack at each of these budgets instead of one --epsilon, for a curve: 0 1/255 2/255 4/255 8/255."""
+    adversarial_set: Path | None = None
+    """Also measure transfer: accuracy on a set of `ukemi attack`, beside its attack on this model itself."""
+
+
 def run(arguments: list[str]) -> int:
     config = parse(EvaluateConfig, arguments, "evaluate")
-    limits = _checked(config)
+    limits, attacks = _checked(config), attacks_of(config, config.epsilons)
+    adversarial = None if config.adversarial_set is None else set_of(config.adversarial_set, config.split)
     device = device_of(config.device)
     model, data, space, settings, log = model_and_data(config, device)
+    transfer = None
+    if adversarial is not None and config.adversarial_set is not None:
+        transfer = transferred(model, data, adversarial, config.adversarial_set, config)
     if config.images is not None:
         data = fixed_subset(data, min(config.images, len(data)), config.seed)
+    attacked = attacked_by(model, data, attacks, config.seed) if attacks else []
     began = monotonic()
     found = measured(model, data, space, config.grid or config.levels, mean=config.mean_accuracy)
     title = str(config.run or config.model)
@@ -104,6 +133,7 @@ def run(arguments: list[str]) -> int:
         seed=config.seed,
         seconds=monotonic() - began,
     )
+    evaluation = replace(evaluation, attacks=tuple(attacked), transfer=transfer)
     out = _out(config)
     reports.write_json(out / "evaluation.json", evaluation)
     reports.write_page(out / "page.html", [evaluation], f"Where {title} breaks")
@@ -112,7 +142,14 @@ def run(arguments: list[str]) -> int:
         reports.write_junit(config.junit, checks)
     console = Console(highlight=False)
     console.print(reports.table([evaluation]))
+    if attacked:
+        write_whole(out / "attacks.csv", as_csv([reports.attack_row(one) for one in attacked]).encode())
+        console.print(reports.attacks_table(attacked))
+    if transfer is not None:
+        console.print(reports.transfer_table(transfer))
     console.print(f"numbers: {out / 'evaluation.json'}\npage:    {out / 'page.html'}", soft_wrap=True)
+    if attacked:
+        console.print(f"attacks: {out / 'attacks.csv'}", soft_wrap=True)
     missed = [check for check in checks if not check.passed]
     for check in missed:
         console.print(f"[red]{check.name} {check.value:.4f} is under {check.limit:g}[/]")
@@ -128,6 +165,8 @@ def _checked(config: EvaluateConfig) -> dict[str, float]:
     limits = reports.parse_fail_under(config.fail_under)
     if "mean" in limits and not config.mean_accuracy:
         raise UserError("fail-under: mean needs --mean-accuracy beside it.")
+    if "attacked" in limits and config.attack is None:
+        raise UserError("fail-under: attacked needs --attack beside it.")
     if config.junit is not None and not limits:
         raise UserError("junit: a JUnit file holds the limits, so --fail-under is needed beside it.")
     if config.junit is not None and config.junit.is_dir():
@@ -136,12 +175,17 @@ def _checked(config: EvaluateConfig) -> dict[str, float]:
         raise UserError(f"out: {_out(config)} is a file; a folder is needed.")
     if config.grid is not None and config.grid not in GRIDS:
         raise UserError(f"grid: {config.grid!r} is none of {', '.join(GRIDS)}.")
+    check_beside(config)
+    return limits
+
+
+def check_beside(config: BroughtConfig) -> None:
+    """A run brings its own model: nothing that describes another may stand beside it."""
     beside = [name for name in ("weights", "mean", "std", "model_arguments") if getattr(config, name)]
     if config.run is not None and beside:
         raise UserError(
             f"{beside[0].replace('_', '-')}: a run brings its own model, so it can't stand beside {config.run}."
         )
-    return limits
 
 
 def measured(

@@ -15,8 +15,10 @@ COMMANDS = {
     "demo": "break a small network, train it again four ways, and see the difference (three to five minutes)",
     "train": "train a classifier, plainly or against its own worst variations",
     "evaluate": "find where a classifier breaks: table, JSON and a page with pictures",
+    "attack": "make the images that fool a classifier: a saved set, a table and a page with the perturbations",
     "search": "see how well each method finds an image's worst variant, at equal cost, beside an exhaustive grid",
     "repair": "train a finished run's model further on what fools it",
+    "selfcheck": "see whether a robust accuracy can be trusted: the ways in which attacks fail unnoticed, as flags",
     "data": "list data sets: what is there, where it was looked for, how to get it",
     "models": "list networks with their parameter counts",
     "augmenters": "list augmenters with their settings",
@@ -25,8 +27,8 @@ EXIT_BAD_INPUT, EXIT_STOPPED, EXIT_CRASHED, EXIT_INTERRUPTED = 2, 3, 70, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The entry point. Exit codes: 0; 1, a --fail-under limit was missed; 2, bad input; 3, training stopped at a loss
-    that is not finite; 70, a crash; 130, Ctrl-C."""
+    """The entry point. Exit codes: 0; 1, a --fail-under limit was missed or a flag raised; 2, bad input; 3,
+    training stopped at a loss that is not finite; 70, a crash; 130, Ctrl-C."""
     sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
 
 

@@ -1,5 +1,7 @@
 """Reports: what was found as a table, a page, JSON and JUnit."""
 
+from ukemi.reports.adversarial import AttackReport, examine_attack, write_attack
+from ukemi.reports.attacks import AttackResult, Transfer, attack_row, attack_table, attacks_table, transfer_table
 from ukemi.reports.evaluation import Broken, Evaluation, Terrain, examine
 from ukemi.reports.junit import Check, checks_of, parse_fail_under, write_junit
 from ukemi.reports.page import write_page, write_training_page
@@ -8,17 +10,26 @@ from ukemi.reports.summary import summary, write_json
 from ukemi.reports.table import table
 
 __all__ = [
+    "AttackReport",
+    "AttackResult",
     "Broken",
     "Check",
     "Evaluation",
     "Terrain",
+    "Transfer",
+    "attack_row",
+    "attack_table",
+    "attacks_table",
     "checks_of",
     "examine",
+    "examine_attack",
     "parse_fail_under",
     "search_summary",
     "search_table",
     "summary",
     "table",
+    "transfer_table",
+    "write_attack",
     "write_json",
     "write_junit",
     "write_page",

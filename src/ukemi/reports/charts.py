@@ -61,6 +61,28 @@ def lines(
     return _svg(WIDTH, HEIGHT, title, _heard(series, x_said, y_said), body, "chart")
 
 
+def histogram(values: Sequence[float], *, title: str, x_label: str, y_label: str, bins: int = 24) -> Markup:
+    """How often values from 0 up fall into each of `bins` equal parts; `y_label` names what is counted."""
+    low, high = 0.0, max([value for value in values if isfinite(value)], default=0.0) or 1.0
+    counts = [0] * bins
+    for value in values:
+        if isfinite(value):
+            counts[min(bins - 1, max(0, int(value / high * bins)))] += 1
+    _, y_high = rounded(0.0, max(1.0, max(counts)))
+    x, y = Scale(low, high, LEFT, WIDTH - RIGHT), Scale(0.0, y_high, HEIGHT - BOTTOM, TOP)
+    body = [_across(y, value, words.plain(value)) for value in ticks(0.0, y_high, whole=True)]
+    body += [_below(x(value), words.plain(value)) for value in ticks(low, high)]
+    body.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, x_label, "axis-name"))
+    wide = (WIDTH - RIGHT - LEFT) / bins
+    for at, count in enumerate(counts):
+        top = y(float(count))
+        place = map(_n, (LEFT + at * wide + 0.5, top, wide - 1, HEIGHT - BOTTOM - top))
+        body.append(Markup('<rect class="column" x="{}" y="{}" width="{}" height="{}"/>').format(*place))
+    middle = sorted(values)[len(values) // 2] if values else 0.0
+    heard = f"{words.plural(len(values), 'value')} of {y_label}, the middle one {words.plain(middle)}."
+    return _svg(WIDTH, HEIGHT, title, heard, body, "chart")
+
+
 def swatch(style: int) -> Markup:
     """A short piece of a series' line, for a legend."""
     path = Markup('<path class="line" d="M1,7H29"{}/>').format(_dash(style))

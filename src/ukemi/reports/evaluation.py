@@ -21,6 +21,7 @@ from ukemi.measures.sensitivity import (
 )
 from ukemi.models.inference import home_of
 from ukemi.randomness import Stream
+from ukemi.reports.attacks import AttackResult, Transfer
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,9 @@ class Evaluation:
     seconds: float | None = None
     """how long measuring took, where it is known"""
     device: str = "cpu"
+    attacks: tuple[AttackResult, ...] = ()
+    """white-box, where any was run"""
+    transfer: Transfer | None = None
 
 
 def examine(
@@ -94,8 +98,8 @@ def examine(
     """
     if len(found.correct) != len(data):
         raise UserError(f"found: it tells of {len(found.correct)} images, but the data has {len(data)}.")
-    broken = _drawn(data, found.correct & ~found.robust, gallery, seed)
-    known = _drawn(data, found.correct, landscapes, seed)
+    broken = drawn(data, found.correct & ~found.robust, gallery, seed)
+    known = drawn(data, found.correct, landscapes, seed)
     return Evaluation(
         title=title,
         model=model_name,
@@ -113,19 +117,19 @@ def examine(
     )
 
 
-def _drawn(data: Data, which: Tensor, count: int, seed: int) -> Tensor:
+def drawn(data: Data, which: Tensor, count: int, seed: int) -> Tensor:
     """Positions of at most `count` samples of `which`, drawn by their identities, spread over classes, by class."""
     key = randomness.bits(data.index.cpu(), seed=seed, stream=Stream.SUBSET)
     order = key.argsort(stable=True)
-    drawn = order[which[order]].tolist()
+    those = order[which[order]].tolist()
     labels = data.labels.tolist()
     seen: Counter[int] = Counter()
     turn = {}
-    for at in drawn:
+    for at in those:
         turn[at] = seen[labels[at]]
         seen[labels[at]] += 1
     # the first of every class, then the second of every class; sorting is stable, so each turn keeps the drawn order
-    chosen = sorted(drawn, key=lambda at: turn[at])[:count]
+    chosen = sorted(those, key=lambda at: turn[at])[:count]
     return torch.tensor(sorted(chosen, key=lambda at: labels[at]), dtype=torch.long)
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from ukemi.errors import UserError
+from ukemi.reports.attacks import worst_of
 from ukemi.reports.evaluation import Evaluation
 from ukemi.schema import number
 from ukemi.training.checkpoints import write_whole
 
-NAMES = ("accuracy", "robust", "mean")
+NAMES = ("accuracy", "robust", "mean", "attacked")
 _ROUNDING = 1e-12
 """a mean of shares may miss its limit by the last bit"""
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -62,14 +63,20 @@ def _limit(text: str) -> float:
 def checks_of(evaluation: Evaluation, limits: Mapping[str, float]) -> list[Check]:
     """Holds an evaluation against its limits."""
     found = evaluation.robustness
-    values = {"accuracy": found.accuracy, "robust": found.robust_accuracy, "mean": found.mean_accuracy}
+    values = {
+        "accuracy": found.accuracy,
+        "robust": found.robust_accuracy,
+        "mean": found.mean_accuracy,
+        "attacked": worst_of(evaluation.attacks),
+    }
     checks = []
     for name, limit in limits.items():
         value = values.get(name)
         if name not in values:
             raise UserError(f"fail-under: {name!r} is none of {', '.join(NAMES)}.")
         if value is None:
-            raise UserError("fail-under: mean is allowed only where the mean accuracy is measured too.")
+            needed = "the mean accuracy is measured" if name == "mean" else "an attack is run"
+            raise UserError(f"fail-under: {name} is allowed only where {needed} too.")
         passed = value >= limit - _ROUNDING
         checks.append(Check(name, value, limit, passed, evaluation.title, evaluation.seconds or 0.0))
     return checks

@@ -9,6 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from torch import Tensor
 
 from ukemi.reports import charts, words
+from ukemi.reports.attacks import attack_section, worst_of
 from ukemi.reports.curves import Log, curves, progress
 from ukemi.reports.evaluation import Evaluation
 from ukemi.reports.genes import gene_figures
@@ -123,6 +124,7 @@ def _model(evaluation: Evaluation, side: int) -> dict[str, Any]:
         "title": evaluation.title,
         "glance": glance(evaluation),
         "tiles": _tiles(evaluation),
+        "attacks": attack_section(evaluation.attacks, evaluation.transfer),
         "gallery": _gallery(evaluation, side),
         "terrains": _terrains(evaluation, most, side),
         "moving": _moving(evaluation),
@@ -161,6 +163,10 @@ def _tiles(evaluation: Evaluation) -> list[dict[str, Any]]:
     ]
     if found.mean_accuracy is not None:
         tiles.insert(2, ("mean accuracy", words.percent(found.mean_accuracy), "over all images and variants"))
+    worst = worst_of(evaluation.attacks)
+    if worst is not None:
+        note = f"the hardest of {words.plural(len(evaluation.attacks), 'attack')}"
+        tiles.insert(2, ("accuracy under attack", words.percent(worst), note))
     return [
         {"name": name, "value": value, "note": note, "key": name == "robust accuracy"} for name, value, note in tiles
     ]

@@ -1,0 +1,90 @@
+"""`ukemi attack`."""
+
+from pathlib import Path
+
+from pydantic import Field
+from rich.console import Console
+
+from ukemi import reports
+from ukemi.attacks.config import AttackSettings
+from ukemi.cli.attacking import STYX, attacked, bar
+from ukemi.cli.evaluate import BroughtConfig, EvaluateConfig, check_beside, model_and_data
+from ukemi.cli.parse import parse
+from ukemi.errors import UserError
+from ukemi.reports.adversarial import SET
+from ukemi.schema import Named
+from ukemi.training.config import device_of
+from ukemi.training.sets import Recorder, write_set
+from ukemi.training.setup import fixed_subset
+
+
+class AttackCommandConfig(AttackSettings, BroughtConfig):
+    """Attacks a classifier itself (white-box), and writes the adversarial images, attack.json and a page with the
+    images that fool it.
+
+    `ukemi attack RUN --attack pgd --epsilon 8/255` takes a run folder of `ukemi train`; --model, --weights and --data
+    work as in `ukemi evaluate`.
+    """
+
+    attack: Named = "pgd"
+    """The attack: fgsm, bim, pgd, deepfool, carlini-wagner, jsma, square, or package.module:function."""
+    images: int | None = Field(None, ge=1)
+    """Attack this many images only, a fixed choice by the seed; those that the model gets wrong are left alone."""
+    gallery: int = Field(12, ge=0)
+    """How many images that fool the model the page shows."""
+    out: Path | None = None
+    """Where to write; default: RUN/attack, or ./attack."""
+    seed: int = Field(0, ge=0, lt=2**32)
+    """Random starts and the choice of images; without a run, also splits data that have no test part."""
+    device: str = "auto"
+    """cpu, cuda, …; auto takes a GPU where there is one."""
+
+
+def run(arguments: list[str]) -> int:
+    config = parse(AttackCommandConfig, arguments, "attack")
+    _check(config)
+    told = config.chosen_attack()
+    recorder = Recorder(told.made(config.seed))
+    device = device_of(config.device)
+    brought = EvaluateConfig(**{name: getattr(config, name) for name in (*BroughtConfig.model_fields, "seed")})
+    model, data, _, named, _ = model_and_data(brought, device)
+    if config.images is not None:
+        data = fixed_subset(data, min(config.images, len(data)), config.seed)
+    with bar("attack", len(data)) as report:
+        result = attacked(model, data, told, recorder, report=report)
+    made = recorder.set(model, data, told, data=str(named["data"]), split=config.split, seed=config.seed)
+    own = config.model_dump(mode="json", exclude={*BroughtConfig.model_fields, "out", "device"}, exclude_none=True)
+    seen = reports.examine_attack(
+        model,
+        data,
+        result,
+        made,
+        title=str(config.run or config.model),
+        settings=named | own,
+        gallery=config.gallery,
+        seed=config.seed,
+    )
+    out = _out(config)
+    write_set(out / SET, made)
+    reports.write_attack(out, seen)
+    console = Console(highlight=False)
+    console.print(reports.attack_table(result))
+    console.print(f"set:     {out / SET}\nnumbers: {out / 'attack.json'}\npage:    {out / 'page.html'}", soft_wrap=True)
+    return 0
+
+
+def _out(config: AttackCommandConfig) -> Path:
+    return config.out or (Path("attack") if config.run is None else config.run / "attack")
+
+
+def _check(config: AttackCommandConfig) -> None:
+    """What can be known to be wrong before anything is measured."""
+    if config.attack == STYX:
+        raise UserError("attack: styx is a grid of attacks; `ukemi evaluate --attack styx` runs it.")
+    if (config.run is None) == (config.model is None):
+        raise UserError("attack needs a run folder, or --model with --data (one of the two).")
+    if config.run is None and config.data is None:
+        raise UserError("data: attack --model needs --data: a data set by name, an image folder or an .npz file.")
+    check_beside(config)
+    if _out(config).is_file():
+        raise UserError(f"out: {_out(config)} is a file; a folder is needed.")

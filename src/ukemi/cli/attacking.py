@@ -1,0 +1,115 @@
+"""Attacks as commands run them: from flags to results, with a progress bar."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from torch import nn
+
+from ukemi.attacks.config import Attack, AttackConfig, AttackSettings
+from ukemi.data import Data
+from ukemi.errors import UserError
+from ukemi.measures import accuracy
+from ukemi.measures.attacks import Report, styx_grid, under_attack
+from ukemi.models.inference import home_of
+from ukemi.reports import AttackResult, Transfer
+from ukemi.training.sets import AdversarialSet, as_data, check_set, originals, read_set, weights_hash
+from ukemi.training.setup import fixed_subset, in_classes
+
+STYX = "styx"
+"""the named grid"""
+Grid = Sequence[tuple[str, AttackConfig]]
+"""Attacks, each with the group that it is reported in; empty for its own name."""
+
+
+class Limited(Protocol):
+    """What a command says about how much is measured."""
+
+    @property
+    def images(self) -> int | None: ...
+    @property
+    def seed(self) -> int: ...
+
+
+def attacks_of(flags: AttackSettings, epsilons: Sequence[float] = ()) -> Grid:
+    """The attacks that the flags ask for: none, one, one per epsilon, or STYX's grid."""
+    given = [name for name in AttackSettings.model_fields if name != "attack" and getattr(flags, name) is not None]
+    given += ["epsilons"] * bool(epsilons)
+    if flags.attack is None:
+        if given:
+            raise UserError(f"{given[0].replace('_', '-')}: it belongs to an attack, so --attack is needed beside it.")
+        return []
+    if flags.attack == STYX:
+        if given:
+            raise UserError(f"{given[0].replace('_', '-')}: the grid styx brings its own settings.")
+        return [(group, config) for group, configs in styx_grid().items() for config in configs]
+    if not epsilons:
+        return [("", flags.chosen_attack())]
+    if flags.epsilon is not None:
+        raise UserError("epsilons: give --epsilon or --epsilons, not both.")
+    return [("", flags.chosen_attack(epsilon=epsilon)) for epsilon in sorted(set(epsilons))]
+
+
+def attacked_by(model: nn.Module, data: Data, attacks: Grid, seed: int) -> list[AttackResult]:
+    """Every attack in turn, white-box, with one progress bar for all."""
+    results = []
+    with bar("attacks", len(attacks) * len(data)) as told:
+        for at, (group, config) in enumerate(attacks):
+
+            def ahead(done: int, total: int, before: int = at * len(data)) -> None:
+                told(before + done, len(attacks) * len(data))
+
+            results.append(attacked(model, data, config, config.made(seed), group, ahead))
+    return results
+
+
+def attacked(
+    model: nn.Module, data: Data, config: AttackConfig, attack: Attack, group: str = "", report: Report | None = None
+) -> AttackResult:
+    """One attack, timed; `attack` is what `config` makes, or something around it."""
+    began = monotonic()
+    found = under_attack(model, data, attack, report=report)
+    return AttackResult(config, found, group or f"{config.name()}-{found.norm}", monotonic() - began)
+
+
+def set_of(path: Path, split: str) -> AdversarialSet:
+    """A saved set, as far as it can be checked before data and model are there."""
+    found = read_set(path)
+    as_data(found)
+    found.config()
+    if found.split != split:
+        raise UserError(f"split: the adversarial set was made from the {found.split} part; give --split {found.split}.")
+    return found
+
+
+def transferred(model: nn.Module, data: Data, found: AdversarialSet, file: Path, config: Limited) -> Transfer:
+    """Accuracy on the set's fooling images, and the set's own attack on this model from the same unchanged images."""
+    check_set(found, data)
+    adversarial = in_classes(as_data(found), data.classes)
+    if config.images is not None:
+        adversarial = fixed_subset(adversarial, min(config.images, len(adversarial)), config.seed)
+    told, attack = found.config(), found.config().made(found.seed)
+    with bar("transfer", len(adversarial)) as report:
+        white_box = attacked(model, originals(adversarial, data), told, attack, report=report)
+    return Transfer(
+        file=str(file),
+        origin=found.model,
+        own=weights_hash(model) == found.model,
+        accuracy=accuracy(model, adversarial, home_of(model))[0],
+        images=len(adversarial),
+        white_box=white_box,
+    )
+
+
+@contextmanager
+def bar(about: str, total: int) -> Iterator[Report]:
+    """A progress bar on the error stream where that is a terminal, as a function of what is done."""
+    console = Console(stderr=True)
+    columns = (TextColumn(about), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(about, total=total)
+        yield lambda done, of: progress.update(task, completed=done, total=of)

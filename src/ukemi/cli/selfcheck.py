@@ -1,0 +1,126 @@
+"""`ukemi selfcheck`."""
+
+from pathlib import Path
+from time import monotonic
+from typing import Annotated, Any, Literal
+
+import tyro
+from pydantic import Field
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from torch import nn
+
+from ukemi.cli.evaluate import EvaluateConfig, model_and_data
+from ukemi.cli.parse import parse
+from ukemi.data import Data
+from ukemi.errors import UserError
+from ukemi.measures.reliability import Selfcheck, selfcheck
+from ukemi.reports.selfcheck import selfcheck_table, write_selfcheck
+from ukemi.schema import Fixed, Number, Schema
+from ukemi.training.config import device_of
+from ukemi.training.setup import fixed_subset
+
+BROUGHT = ("run", "model", "model_arguments", "weights", "mean", "std", "data", "data_folder", "size", "split", "seed")
+"""What `ukemi evaluate` brings model and data by."""
+
+
+class SelfcheckConfig(Schema):
+    """Says whether a robust accuracy of this model can be trusted: looks for the usual ways in which attacks fail
+    without saying so, and writes a table, selfcheck.json and a page. Exits with 1 where a flag is raised.
+
+    `ukemi selfcheck RUN` takes a run folder of `ukemi train`; --model, --weights and --data work as in `ukemi
+    evaluate`.
+    """
+
+    run: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")] = None
+    """A run folder: its model on its data set."""
+    model: str | None = None
+    """A network by name, or your own as package.module:factory."""
+    model_arguments: Fixed[dict[str, Any]] = {}
+    """Keyword arguments for your own factory (TOML only)."""
+    weights: Path | None = None
+    """The model's weights: safetensors, or .pt with tensors only."""
+    mean: tuple[Number, ...] = ()
+    """Per channel: put a normalisation in front of a model that wants normalised pixels."""
+    std: tuple[Number, ...] = ()
+    """Belongs to --mean."""
+    data: str | None = None
+    """A data set by name, an image folder, an .npz file, or package.module:name; default: the run's."""
+    data_folder: Path | None = None
+    """Where data sets lie; default: $UKEMI_DATA, ./data, ~/.cache/ukemi."""
+    size: int | None = Field(None, ge=8)
+    """Resize images to this side."""
+    split: Literal["test", "train"] = "test"
+    """Which part of the data is attacked."""
+    images: int = Field(200, ge=1)
+    """Attack at most this many images, a fixed choice by the seed."""
+    epsilon: Annotated[Number, Field(gt=0, lt=1)] = 8 / 255
+    """The budget in linf whose robust accuracy is in question, in pixels of 0..1: 8/255."""
+    steps: int = Field(40, ge=1)
+    """PGD's steps; it is also run with a fourth and with four times of them."""
+    queries: int = Field(500, ge=1)
+    """Forward passes per image of Square, the search without gradients."""
+    tolerance: Annotated[Number, Field(ge=0, lt=1)] = 0.02
+    """A flag is raised above this share of the images; one image alone never raises it."""
+    out: Path | None = None
+    """Where to write; default: RUN/selfcheck, or ./selfcheck."""
+    seed: int = Field(0, ge=0, lt=2**32)
+    """Draws the images and the attacks' random starts; without a run, also splits data that have no test part."""
+    device: str = "auto"
+    """cpu, cuda, …; auto takes a GPU where there is one."""
+
+
+def run(arguments: list[str]) -> int:
+    config = parse(SelfcheckConfig, arguments, "selfcheck")
+    _check(config)
+    device = device_of(config.device)
+    brought = EvaluateConfig(**{name: getattr(config, name) for name in BROUGHT})
+    model, data, _, named, _ = model_and_data(brought, device)
+    data = fixed_subset(data, min(config.images, len(data)), config.seed)
+    began = monotonic()
+    found = _checked(model, data, config)
+    out = _out(config)
+    write_selfcheck(
+        out,
+        found,
+        title=str(config.run or config.model),
+        settings={**named, **config.model_dump(mode="json", exclude={*BROUGHT, "out", "device"}), "seed": config.seed},
+        seconds=monotonic() - began,
+        device=str(device),
+    )
+    console = Console(highlight=False)
+    console.print(selfcheck_table(found))
+    console.print(f"numbers: {out / 'selfcheck.json'}\npage:    {out / 'page.html'}", soft_wrap=True)
+    return 1 if found.raised else 0
+
+
+def _out(config: SelfcheckConfig) -> Path:
+    return config.out or (Path("selfcheck") if config.run is None else config.run / "selfcheck")
+
+
+def _check(config: SelfcheckConfig) -> None:
+    """What can be known to be wrong before anything is measured."""
+    if (config.run is None) == (config.model is None):
+        raise UserError("selfcheck needs a run folder, or --model with --data (one of the two).")
+    if config.run is None and config.data is None:
+        raise UserError("data: selfcheck --model needs --data: a data set by name, an image folder or an .npz file.")
+    beside = [name for name in ("weights", "mean", "std", "model_arguments") if getattr(config, name)]
+    if config.run is not None and beside:
+        raise UserError(
+            f"{beside[0].replace('_', '-')}: a run brings its own model, so it can't stand beside {config.run}."
+        )
+    if _out(config).is_file():
+        raise UserError(f"out: {_out(config)} is a file; a folder is needed.")
+
+
+def _checked(model: nn.Module, data: Data, config: SelfcheckConfig) -> Selfcheck:
+    """The check with a progress bar."""
+    columns = (TextColumn("selfcheck"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("selfcheck", total=None)
+
+        def told(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+
+        options = {name: getattr(config, name) for name in ("epsilon", "steps", "queries", "tolerance", "seed")}
+        return selfcheck(model, data, **options, report=told)

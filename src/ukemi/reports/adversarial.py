@@ -1,0 +1,250 @@
+"""What one attack did to a model: a page with the images that fool it, and JSON."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ukemi.data import Data
+from ukemi.models.inference import default_chunk, home_of, logits
+from ukemi.reports import charts, words
+from ukemi.reports.attacks import NORMS, AttackResult, attack_row, distance_said, share_said, title_of
+from ukemi.reports.evaluation import drawn
+from ukemi.reports.page import flat, template
+from ukemi.reports.pictures import picture, side_for
+from ukemi.reports.summary import versions
+from ukemi.training.checkpoints import write_whole
+from ukemi.training.sets import AdversarialSet, as_data, originals
+
+SCHEMA = 1
+"""Version of the summary's fields: raised when one changes its meaning or goes."""
+SET = "adversarial.safetensors"
+"""the set's file, beside attack.json and page.html"""
+NUMBERS = (
+    *("norm", "images", "recognised", "fooled", "accuracy", "attacked_accuracy", "robustness", "median_distance"),
+    *("forwards", "backwards", "seconds"),
+)
+"""What attack.json says of the fields of `attack_row`."""
+
+
+@dataclass(frozen=True)
+class Fooling:
+    """An image that is recognised unchanged, beside what the attack made of it."""
+
+    index: int
+    image: Tensor
+    """`[C, H, W]`, in [0, 1]"""
+    adversarial: Tensor
+    label: int
+    guess: int
+    distance: float
+
+
+@dataclass(frozen=True)
+class AttackReport:
+    """All that is shown about one attack on one model."""
+
+    title: str
+    result: AttackResult
+    made: AdversarialSet
+    guesses: Tensor
+    """int64 `[N]`: what the model takes the set's images for"""
+    gallery: tuple[Fooling, ...]
+    settings: Mapping[str, Any]
+    device: str
+
+
+def examine_attack(
+    model: nn.Module,
+    data: Data,
+    result: AttackResult,
+    made: AdversarialSet,
+    *,
+    title: str,
+    settings: Mapping[str, Any],
+    gallery: int = 12,
+    seed: int = 0,
+) -> AttackReport:
+    """Adds to an attack on `data` what shows it: guesses, and images that fool, spread over the classes."""
+    device = home_of(model)
+    guesses = torch.empty(0, dtype=torch.int64)
+    chosen: list[Fooling] = []
+    if len(made):
+        chunk = default_chunk(tuple(made.images.shape[1:]), device)
+        parts = [logits(model, part.to(device), chunk).argmax(1).cpu() for part in made.images.split(16 * chunk)]
+        guesses = torch.cat(parts)
+        every = as_data(made, fooling=False)
+        rows = drawn(every, made.success, gallery, seed)
+        unchanged = originals(every.take(rows), data).batch(torch.arange(len(rows)), device).images.cpu()
+        chosen = [
+            Fooling(
+                int(made.index[at]),
+                image,
+                made.images[at],
+                int(made.labels[at]),
+                int(guesses[at]),
+                float(made.distance[at]),
+            )
+            for at, image in zip(rows.tolist(), unchanged, strict=True)
+        ]
+    return AttackReport(title, result, made, guesses, tuple(chosen), dict(settings), str(device))
+
+
+def attack_summary(report: AttackReport) -> dict[str, Any]:
+    """All numbers as JSON knows them."""
+    found, made = report.result.found, report.made
+    images, stay = len(found.right), int((found.right & ~found.fooled).sum())
+    row = attack_row(report.result)
+    return {
+        "schema": SCHEMA,
+        "title": report.title,
+        "data": made.data,
+        "split": made.split,
+        "attack": {"name": made.attack, **made.settings, "seed": made.seed},
+        **{name: row[name] for name in NUMBERS},
+        "attacked_accuracy_interval_95": list(words.wilson(stay, images)),
+        "classes": _classes(report),
+        "set": {"file": SET, "images": len(made), "fooling": int(made.success.sum()), "norm": made.norm},
+        "model_sha256": made.model,
+        "settings": dict(report.settings),
+        "device": report.device,
+        "versions": versions(),
+    }
+
+
+def write_attack(folder: Path, report: AttackReport) -> None:
+    """Writes attack.json and page.html."""
+    text = json.dumps(attack_summary(report), indent=2, allow_nan=False) + "\n"
+    write_whole(folder / "attack.json", text.encode())
+    shown = [picture for one in report.gallery for picture in (one.image,) * 3]
+    side = side_for(len(shown), max(map(len, shown), default=1))
+    page = template("attack.html").render(
+        heading=f"{report.title} under {report.made.attack}",
+        versions=versions(),
+        glance=attack_glance(report),
+        tiles=_tiles(report.result),
+        gallery=[_card(one, report.made, side) for one in report.gallery],
+        histogram=_histogram(report.made),
+        classes=[
+            (row["class"], (row["recognised"], row["fooled"], _share(row), row["taken_for"] or ""))
+            for row in _classes(report)
+        ],
+        settings=[
+            ("attack", title_of(report.result.config)),
+            ("time", words.duration(report.result.seconds)),
+            ("device", report.device),
+            ("weights (SHA-256)", report.made.model),
+            *flat({name: value for name, value in report.settings.items() if name != "attack"}),
+        ],
+    )
+    write_whole(folder / "page.html", page.encode())
+
+
+def attack_glance(report: AttackReport) -> list[str]:
+    """What was found, in sentences."""
+    found = report.result.found
+    images, known, fooled = len(found.right), int(found.right.sum()), int(found.fooled.sum())
+    said = [
+        f"Of {words.plural(images, 'image')} of {report.made.data}, {words.count(known)}"
+        f" {'is' if known == 1 else 'are'} recognised; {title_of(report.result.config)} fools the model on"
+        f" {words.count(fooled)} of these."
+    ]
+    if isfinite(found.median_distance):
+        said.append(f"Half of them are no further than {distance_said(found)} from the image they were made of.")
+    return said
+
+
+def _tiles(result: AttackResult) -> list[dict[str, Any]]:
+    found = result.found
+    images, stay = len(found.right), int((found.right & ~found.fooled).sum())
+    low, high = words.wilson(stay, images)
+    known = int(found.right.sum())
+    tiles = [
+        ("accuracy", words.percent(found.accuracy), f"{words.count(known)} of {words.count(images)} images"),
+        (
+            "accuracy under attack",
+            words.percent(found.attacked_accuracy),
+            f"white-box; 95 % interval {100 * low:.1f} to {100 * high:.1f}",
+        ),
+        ("robustness", share_said(found.robustness), "1 − fooled / recognised (STYX)"),
+        (
+            "median distance",
+            words.plain(found.median_distance) if isfinite(found.median_distance) else "none",
+            f"{NORMS[found.norm]}, over the fooled images",
+        ),
+        (
+            "forward passes",
+            words.count(found.forwards),
+            f"{words.count(found.backwards)} backward, {words.duration(result.seconds)}",
+        ),
+    ]
+    return [{"name": name, "value": value, "note": note, "key": "under" in name} for name, value, note in tiles]
+
+
+def _card(one: Fooling, made: AdversarialSet, side: int) -> dict[str, Any]:
+    change, scale = visible(one.adversarial - one.image)
+    return {
+        "image": picture(one.image, side),
+        "adversarial": picture(one.adversarial, side),
+        "change": picture(change, side),
+        "scale": f"{scale:.0f}" if scale >= 10 else words.plain(scale, 2),
+        "smooth": max(one.image.shape[1:]) > side,
+        "label": made.classes[one.label],
+        "guess": _name(made.classes, one.guess),
+        "distance": f"{NORMS[made.norm]} {words.plain(one.distance)}",
+        "index": one.index,
+    }
+
+
+def visible(change_CHW: Tensor) -> tuple[Tensor, float]:
+    """A perturbation around grey, so large that its largest change is black or white; and the factor."""
+    largest = float(change_CHW.abs().max())
+    scale = 0.5 / largest if largest else 1.0
+    return 0.5 + change_CHW * scale, scale
+
+
+def _histogram(made: AdversarialSet) -> Any:
+    far = made.distance[made.success].tolist()
+    if not far:
+        return None
+    return charts.histogram(
+        far,
+        title="How far the fooling images are from the unchanged ones",
+        x_label=f"distance ({NORMS[made.norm]})",
+        y_label="images",
+    )
+
+
+def _classes(report: AttackReport) -> list[dict[str, Any]]:
+    """Of every class that is recognised: how many of its images, how many fool, and what they are mostly taken for."""
+    made, rows = report.made, []
+    for number, name in enumerate(made.classes):
+        own = made.labels == number
+        fooled = own & made.success
+        if not bool(own.any()):
+            continue
+        taken = Counter(report.guesses[fooled].tolist()).most_common(1)
+        rows.append(
+            {
+                "class": name,
+                "recognised": int(own.sum()),
+                "fooled": int(fooled.sum()),
+                "taken_for": _name(made.classes, taken[0][0]) if taken else None,
+            }
+        )
+    return rows
+
+
+def _share(row: Mapping[str, Any]) -> str:
+    return words.percent(1 - row["fooled"] / row["recognised"])
+
+
+def _name(names: Sequence[str], label: int) -> str:
+    """A model's head may be wider than the data has classes."""
+    return names[label] if label < len(names) else f"class {label}"

@@ -1,0 +1,321 @@
+"""How a model holds under attacks: as rows for JSON and spreadsheets, a table, and a part of the evaluation's page."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from ukemi.attacks.config import AttackConfig, AttackSettings
+from ukemi.measures.attacks import UnderAttack
+from ukemi.reports import charts, words
+from ukemi.reports.charts import Series
+from ukemi.reports.curves import Curves
+
+MOST_TICKS = 5
+NORMS = {"l1": "L1", "l2": "L2", "linf": "L∞"}
+COLUMNS = ("accuracy under attack", "robustness", "median distance", "passes", "time")
+_GRID_COLUMNS = ("settings", "mean robustness", "lowest", "mean accuracy", "lowest accuracy")
+
+
+@dataclass(frozen=True)
+class AttackResult:
+    """One attack with its settings, white-box on the model itself."""
+
+    config: AttackConfig
+    found: UnderAttack
+    group: str
+    """the attack and its norm: results of one group differ in settings only"""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Accuracy on a saved adversarial set, beside the white-box result of the same attack on the same images."""
+
+    file: str
+    origin: str
+    """SHA-256 of the weights that the set was made for"""
+    own: bool
+    """these are the weights of this very model"""
+    accuracy: float
+    """on the adversarial images: what they take from one model to another"""
+    images: int
+    white_box: AttackResult
+
+
+def title_of(config: AttackConfig) -> str:
+    """The attack with its settings; a budget that is whole steps of a pixel is said as such: epsilon 8/255."""
+    if config.epsilon is None:
+        return config.title()
+    return config.title().replace(
+        f"epsilon {config.epsilon:g}", f"epsilon {_fractions([config.epsilon])[config.epsilon]}"
+    )
+
+
+def worst_of(results: Sequence[AttackResult]) -> float | None:
+    """The lowest accuracy under any of the attacks; None where there was none."""
+    return min((one.found.attacked_accuracy for one in results), default=None)
+
+
+def attack_row(result: AttackResult) -> dict[str, Any]:
+    """One attack as plain values, the same names for every attack; what is not known is None."""
+    found = result.found
+    set_ = result.config.settings()
+    return {
+        "group": result.group,
+        "attack": result.config.name(),
+        **{name: set_.get(name) for name in AttackSettings.model_fields if name != "attack"},
+        "norm": found.norm,
+        "images": len(found.right),
+        "recognised": int(found.right.sum()),
+        "fooled": int(found.fooled.sum()),
+        "accuracy": found.accuracy,
+        "attacked_accuracy": found.attacked_accuracy,
+        "robustness": _known(found.robustness),
+        "median_distance": _known(found.median_distance),
+        "forwards": found.forwards,
+        "backwards": found.backwards,
+        "seconds": result.seconds,
+    }
+
+
+def group_rows(results: Sequence[AttackResult]) -> list[dict[str, Any]]:
+    """Mean and lowest of each group, as STYX reports its grid: per attack and norm."""
+    rows = []
+    for group, those in _groups(results).items():
+        robust = [one.found.robustness for one in those]
+        under = [one.found.attacked_accuracy for one in those]
+        rows.append(
+            {
+                "group": group,
+                "configurations": len(those),
+                "robustness_mean": _known(sum(robust) / len(robust)),
+                "robustness_lowest": _known(min(robust)),
+                "attacked_accuracy_mean": sum(under) / len(under),
+                "attacked_accuracy_lowest": min(under),
+            }
+        )
+    return rows
+
+
+def transfer_row(transfer: Transfer) -> dict[str, Any]:
+    """A transfer result as plain values, the white-box result inside it."""
+    return {
+        "set": transfer.file,
+        "origin_sha256": transfer.origin,
+        "own_model": transfer.own,
+        "images": transfer.images,
+        "transfer_accuracy": transfer.accuracy,
+        "white_box": attack_row(transfer.white_box),
+    }
+
+
+def attacks_table(results: Sequence[AttackResult]) -> Table:
+    """Attacks, or of a grid its groups, for the terminal."""
+    about = "white-box: the attacks are made for this very model; robustness: 1 - fooled / recognised (STYX)"
+    if _is_grid(results):
+        found = _table("attack", _GRID_COLUMNS, about)
+        for name, cells in _rows(results):
+            found.add_row(Text(name), *cells)
+        return found
+    found = _table("attack", COLUMNS[:-1], about + "; passes: forwards + backwards")
+    for one in results:
+        under = words.percent(one.found.attacked_accuracy)
+        found.add_row(Text(title_of(one.config)), under, *cells_of(one)[1:-1])
+    return found
+
+
+def attack_table(result: AttackResult) -> Table:
+    """One attack beside the accuracy without it, for the terminal."""
+    found = result.found
+    about = "white-box: the attack is made for this very model; robustness: 1 - fooled / recognised (STYX)"
+    shown = _table(Text(title_of(result.config)), ("",), about)
+    shown.add_row("accuracy", _share_of(found.accuracy, len(found.right)))
+    cells = dict(zip(COLUMNS, cells_of(result), strict=True))
+    shown.add_row("accuracy under attack (white-box)", cells["accuracy under attack"])
+    for name in ("robustness", "median distance"):
+        shown.add_row(name, cells[name])
+    shown.add_row("forward passes", words.count(found.forwards))
+    shown.add_row("backward passes", words.count(found.backwards))
+    shown.add_row("time", cells["time"])
+    return shown
+
+
+def transfer_table(transfer: Transfer) -> Table:
+    """The accuracy on a saved set beside the white-box result, for the terminal."""
+    found = _table(
+        Text(f"{words.plural(transfer.images, 'image')} of {title_of(transfer.white_box.config)}"),
+        ("accuracy",),
+        f"transfer: adversarial images that were made for {_origin(transfer)}; white-box: the same attack on this model"
+        " itself, from the same images",
+    )
+    for name, share in _transfer_rows(transfer):
+        found.add_row(name, share)
+    return found
+
+
+def _table(first: str | Text, columns: Sequence[str], caption: str) -> Table:
+    found = Table(caption=caption, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
+    found.add_column(first, overflow="fold")
+    for name in columns:
+        found.add_column(name.replace(" ", "\n", 1), justify="right")
+    return found
+
+
+def attack_section(results: Sequence[AttackResult], transfer: Transfer | None) -> dict[str, Any] | None:
+    """What the page shows about attacks; None where there were none."""
+    if not results and transfer is None:
+        return None
+    grid = _is_grid(results)
+    return {
+        "said": _said(results),
+        "columns": _GRID_COLUMNS if grid else COLUMNS,
+        "rows": _rows(results),
+        "every": [(title_of(one.config), cells_of(one)) for one in results] if grid else [],
+        "every_columns": COLUMNS,
+        "curves": _curves(results),
+        "transfer": None if transfer is None else _transfer(transfer),
+    }
+
+
+def cells_of(result: AttackResult) -> tuple[str, ...]:
+    """What a row says behind the attack's title."""
+    found = result.found
+    return (
+        _share_of(found.attacked_accuracy, len(found.right)),
+        share_said(found.robustness),
+        distance_said(found),
+        f"{words.count(found.forwards)} + {words.count(found.backwards)}",
+        words.duration(result.seconds),
+    )
+
+
+def share_said(share: float) -> str:
+    return words.percent(share) if isfinite(share) else "none"
+
+
+def distance_said(found: UnderAttack) -> str:
+    """The median distance with its norm: 0.0123 (L∞)."""
+    far = found.median_distance
+    return f"{words.plain(far)} ({NORMS[found.norm]})" if isfinite(far) else "none"
+
+
+def _is_grid(results: Sequence[AttackResult]) -> bool:
+    return len(_groups(results)) > 1
+
+
+def _groups(results: Sequence[AttackResult]) -> dict[str, list[AttackResult]]:
+    groups: dict[str, list[AttackResult]] = {}
+    for one in results:
+        groups.setdefault(one.group, []).append(one)
+    return groups
+
+
+def _rows(results: Sequence[AttackResult]) -> list[tuple[str, tuple[str, ...]]]:
+    if not _is_grid(results):
+        return [(title_of(one.config), cells_of(one)) for one in results]
+    return [
+        (
+            row["group"],
+            (
+                words.count(row["configurations"]),
+                *(
+                    "none" if value is None else words.percent(value)
+                    for name, value in row.items()
+                    if name not in ("group", "configurations")
+                ),
+            ),
+        )
+        for row in group_rows(results)
+    ]
+
+
+def _said(results: Sequence[AttackResult]) -> str:
+    if not results:
+        return ""
+    worst = min(results, key=lambda one: one.found.attacked_accuracy)
+    known, fooled = words.plural(int(worst.found.right.sum()), "recognised image"), int(worst.found.fooled.sum())
+    name = title_of(worst.config)
+    if len(results) > 1:
+        name = f"The hardest of {words.count(len(results))} attacks, {name},"
+    return f"{name} fools the model on {words.count(fooled)} of {known}."
+
+
+def _curves(results: Sequence[AttackResult]) -> list[Curves]:
+    """Accuracy and robustness over epsilon, a chart for each group that has several."""
+    drawn = []
+    for group, those in _groups(results).items():
+        by_epsilon = {one.config.epsilon: one.found for one in those if one.config.epsilon is not None}
+        if len(by_epsilon) < 2:
+            continue
+        points = sorted(by_epsilon.items())
+        said = _fractions([epsilon for epsilon, _ in points])
+        series = [
+            Series("accuracy under attack", tuple((epsilon, found.attacked_accuracy) for epsilon, found in points), 0),
+            Series("robustness (STYX)", tuple((epsilon, found.robustness) for epsilon, found in points), 1),
+        ]
+        svg = charts.lines(
+            series,
+            title=f"{group} over epsilon",
+            x_label=f"epsilon ({NORMS[points[0][1].norm]})",
+            x_said=lambda value, said=said: said[value],  # type: ignore[misc]
+            x_ticks=_ticks(list(said)),
+            y_said=lambda share: words.percent(share, 0),
+            y_limits=(0.0, 1.0),
+        )
+        drawn.append(Curves(group, svg, tuple((one.name, charts.swatch(one.style)) for one in series)))
+    return drawn
+
+
+def _fractions(epsilons: Sequence[float]) -> dict[float, str]:
+    """How each epsilon is said: 8/255 where all are whole steps of a pixel and decimals would be long."""
+    steps = [epsilon * 255 for epsilon in epsilons]
+    short = all(len(f"{epsilon:g}") <= 5 for epsilon in epsilons)
+    if short or not all(abs(step - round(step)) < 1e-6 and step < 256 for step in steps):
+        return {at: words.plain(at) for at in epsilons}
+    return {at: f"{round(step)}/255" if step else "0" for at, step in zip(epsilons, steps, strict=True)}
+
+
+def _ticks(values: Sequence[float]) -> list[float]:
+    """The first and those that keep clear of the one before and of the last, and the last."""
+    room = (values[-1] - values[0]) / MOST_TICKS
+    kept = [values[0]]
+    for value in values[1:-1]:
+        if value - kept[-1] >= room * 0.999 and values[-1] - value >= room * 0.999:
+            kept.append(value)
+    return [*kept, values[-1]]
+
+
+def _origin(transfer: Transfer) -> str:
+    return "this very model" if transfer.own else f"another model ({transfer.origin[:12]}…)"
+
+
+def _transfer_rows(transfer: Transfer) -> list[tuple[str, str]]:
+    return [
+        ("transfer: the saved images", _share_of(transfer.accuracy, transfer.images)),
+        ("white-box: this model itself", _share_of(transfer.white_box.found.attacked_accuracy, transfer.images)),
+        ("unchanged: the same images", _share_of(transfer.white_box.found.accuracy, transfer.images)),
+    ]
+
+
+def _share_of(share: float, images: int) -> str:
+    """A share with its 95 % interval."""
+    low, high = words.wilson(round(share * images), images)
+    return f"{words.percent(share)} ({100 * low:.1f} to {100 * high:.1f})"
+
+
+def _transfer(transfer: Transfer) -> dict[str, Any]:
+    return {
+        "said": f"{words.plural(transfer.images, 'adversarial image')} that {title_of(transfer.white_box.config)} made"
+        f" for {_origin(transfer)}, beside the same attack on this model itself from the same images. A model that"
+        " holds against images made for another one may still fall to those made for it: go by the white-box number.",
+        "rows": _transfer_rows(transfer),
+    }
+
+
+def _known(value: float) -> float | None:
+    return value if isfinite(value) else None
