@@ -173,7 +173,8 @@ def line(row: Row, model: nn.Module, images: Tensor, labels: Tensor, args: argpa
         clean, own = images[: len(found)], labels[: len(found)]
         with torch.no_grad():
             said = model(found).argmax(1)
-        success.append(said != own if row.targets is None else said == row.targets[: len(found)])
+        fooled = said != own if row.targets is None else said == row.targets[: len(found)]
+        success.append(fooled & found.flatten(1).any(1))  # foolbox's C&W gives black images where it finds nothing
         distance.append(length(found - clean, row.norm))
     both = success[0] & success[1] & (distance[0] > 0) & (distance[1] > 0)
     medians = [float(column[both].median()) if bool(both.any()) else float("nan") for column in distance]

@@ -135,10 +135,33 @@ def report(args: argparse.Namespace) -> None:
             saved = sum(line["scoring_forwards_saved"] for line in own)
             share = saved / max(1, saved + sum(line["scoring_forwards"] for line in own))
             text += f" {spread(own, 'epoch_seconds', 1)} | {f'{share:.0%}' if saved else ''} |\n"
+    text += gains(lines, args)
     machines = sorted({f"{line['device']}, torch {line['torch']}, commit {line['commit']}" for line in lines})
     text += "\nMachines: " + "; ".join(machines) + ".\n"
     (args.out.parent / "cells.md").write_text(text)
     print(text)
+
+
+def gains(lines: list[dict[str, Any]], args: argparse.Namespace) -> str:
+    """Does the search beat worst-of-10? Points of robust accuracy above it, seed by seed, at equal scoring passes."""
+    text = "\n## Does the search beat worst-of-10?\n\nPoints of robust accuracy above worst-of-10 with the same seed,"
+    text += (
+        " data, epochs and scoring passes per sample and epoch (the search's first epoch is clean, so it has one epoch"
+    )
+    text += " of passes less): mean ± standard deviation, and the number of seeds.\n\n"
+    text += "| set, images, epochs | sensei | sensei edge 0.3 | ukemi (cross-entropy) |\n" + "| --- " * 4 + "|\n"
+    for group in dict.fromkeys(cell["group"] for cell in cells(args.cells, args.groups)):
+        if not group.startswith("search-or-luck"):
+            continue
+        own = {(line["name"], line["seed"]): line["robust"] for line in lines if line["group"] == group}
+        base = {seed: robust for (name, seed), robust in own.items() if name.startswith("worst-of")}
+        row = []
+        for name in ("sensei", "sensei edge 0.3", "ukemi"):
+            found = [100 * (own[name, seed] - base[seed]) for seed in base if (name, seed) in own]
+            deviation = f" ± {statistics.stdev(found):.1f}" if len(found) > 1 else ""
+            row.append(f"{statistics.mean(found):+.1f}{deviation} ({len(found)})" if found else "open")
+        text += f"| {group.removeprefix('search-or-luck-')} | {' | '.join(row)} |\n"
+    return text
 
 
 def spread(lines: list[dict[str, Any]], name: str, scale: float = 100) -> str:

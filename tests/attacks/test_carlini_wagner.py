@@ -169,15 +169,17 @@ def test_no_steps_give_the_clean_answer_and_failure_the_unchanged_image(trained:
 def test_agrees_with_foolbox(trained: Case) -> None:
     foolbox = pytest.importorskip("foolbox")
     model, images, labels = trained[0], trained[1][:30], trained[2][:30]
-    found = carlini_wagner(model, images, labels, steps=300)
+    found = carlini_wagner(model, images, labels, steps=150)
     attack = foolbox.attacks.L2CarliniWagnerAttack(steps=150)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         _, theirs, success = attack(foolbox.PyTorchModel(model, (0, 1)), images, labels, epsilons=None)
     model.zero_grad(set_to_none=True)
+    success &= theirs.flatten(1).any(1)  # where foolbox fails it gives a black image, which may well fool the model
     distance = (theirs - images).flatten(1).norm(dim=1)
     assert float(found.success.float().mean()) >= float(success.float().mean()) - 0.01
     moved = found.success & success & (found.distance > 0)
+    assert moved.sum() >= 20
     assert float(found.distance[moved].median() / distance[moved].median()) < 1.02
     assert found.images.min() >= 0 and found.images.max() <= 1
     with torch.no_grad():
