@@ -4,12 +4,10 @@ import warnings
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ukemi.attacks.base import Attacked
 from ukemi.attacks.carlini_wagner import carlini_wagner
-from ukemi.data import DataSet
 from ukemi.errors import UserError
 
 Case = tuple[nn.Module, Tensor, Tensor]
@@ -22,21 +20,6 @@ def linear() -> Case:
     images = torch.rand(20, 3, 4, 4, dtype=torch.float64) * 0.2 + 0.4
     with torch.no_grad():
         return model, images, model(images).argmax(1)
-
-
-@pytest.fixture(scope="module")
-def trained(fashion: DataSet) -> Case:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(1, 6, 5, stride=3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(384, 10))
-    images, labels = fashion.train.images.float() / 255, fashion.train.labels
-    optimiser = torch.optim.Adam(model.parameters(), 3e-3)
-    for _ in range(3):
-        for rows in torch.randperm(len(images)).split(128):
-            optimiser.zero_grad(set_to_none=True)
-            F.cross_entropy(model(images[rows]), labels[rows]).backward()
-            optimiser.step()
-    optimiser.zero_grad(set_to_none=True)
-    return model.eval(), fashion.test.images[:60].float() / 255, fashion.test.labels[:60]
 
 
 def boundaries(model: nn.Module, images: Tensor, labels: Tensor, margin: float = 0) -> Tensor:

@@ -4,13 +4,11 @@ import warnings
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ukemi.attacks.base import Attacked
 from ukemi.attacks.deepfool import deepfool
 from ukemi.attacks.slopes import batched, looped
-from ukemi.data import DataSet
 from ukemi.errors import UserError
 
 Case = tuple[nn.Module, Tensor, Tensor]
@@ -23,21 +21,6 @@ def linear() -> Case:
     images = torch.rand(30, 3, 4, 4, dtype=torch.float64) * 0.2 + 0.4
     with torch.no_grad():
         return model, images, model(images).argmax(1)
-
-
-@pytest.fixture(scope="module")
-def trained(fashion: DataSet) -> Case:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(1, 6, 5, stride=3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(384, 10))
-    images, labels = fashion.train.images.float() / 255, fashion.train.labels
-    optimiser = torch.optim.Adam(model.parameters(), 3e-3)
-    for _ in range(3):
-        for rows in torch.randperm(len(images)).split(128):
-            optimiser.zero_grad(set_to_none=True)
-            F.cross_entropy(model(images[rows]), labels[rows]).backward()
-            optimiser.step()
-    optimiser.zero_grad(set_to_none=True)
-    return model.eval(), fashion.test.images[:100].float() / 255, fashion.test.labels[:100]
 
 
 def nearest(model: nn.Module, images: Tensor, labels: Tensor, norm: str) -> tuple[Tensor, Tensor]:

@@ -6,12 +6,10 @@ from typing import Literal
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ukemi.attacks.base import Attacked
 from ukemi.attacks.saliency import best_pairs, changed_features, jsma
-from ukemi.data import DataSet
 from ukemi.errors import UserError
 
 Case = tuple[nn.Module, Tensor, Tensor]
@@ -109,21 +107,6 @@ def test_equals_the_loops_on_six_features(theta: float, targeted: bool, others: 
         assert torch.allclose(found.images[row], images[row] if expected is None else expected, atol=1e-12)
     assert found.success.any() and not found.success.all()
     assert (changed_features(images, found) <= 4).all() and found.norm == "l2"
-
-
-@pytest.fixture(scope="module")
-def trained(fashion: DataSet) -> Case:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(1, 6, 5, stride=3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(384, 10))
-    images, labels = fashion.train.images.float() / 255, fashion.train.labels
-    optimiser = torch.optim.Adam(model.parameters(), 3e-3)
-    for _ in range(3):
-        for rows in torch.randperm(len(images)).split(128):
-            optimiser.zero_grad(set_to_none=True)
-            F.cross_entropy(model(images[rows]), labels[rows]).backward()
-            optimiser.step()
-    optimiser.zero_grad(set_to_none=True)
-    return model.eval(), fashion.test.images[:100].float() / 255, fashion.test.labels[:100]
 
 
 @pytest.mark.parametrize("theta", [1.0, -0.5])

@@ -2,9 +2,7 @@
 
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, Any, Literal
 
-import tyro
 from pydantic import Field
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -12,13 +10,13 @@ from torch import nn
 
 from ukemi import reports
 from ukemi.augmenters import AUGMENTERS, AugmenterConfig
-from ukemi.cli.evaluate import EvaluateConfig, model_and_data
+from ukemi.cli.evaluate import BroughtConfig, EvaluateConfig, model_and_data
 from ukemi.cli.parse import parse
 from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.measures import SearchQuality, search_quality
 from ukemi.measures.inner import SEARCHES, Method
-from ukemi.schema import Fixed, Number, Schema
+from ukemi.schema import Fixed
 from ukemi.spaces import GRIDS, Gene, Space
 from ukemi.training.config import device_of
 from ukemi.training.setup import fixed_subset
@@ -32,33 +30,13 @@ BROUGHT = (
 """What `ukemi evaluate` brings model and data by."""
 
 
-class SearchConfig(Schema):
+class SearchConfig(BroughtConfig):
     """Measures how well each method finds the worst variants of a classifier's images while its weights rest, at equal
     forward passes, beside an exhaustive grid; writes a table, search.json and a page with curves.
 
     `ukemi search RUN` takes a run folder of `ukemi train`; --model, --weights and --data work as in `ukemi evaluate`.
     """
 
-    run: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")] = None
-    """A run folder: its model on its data set."""
-    model: str | None = None
-    """A network by name, or your own as package.module:factory."""
-    model_arguments: Fixed[dict[str, Any]] = {}
-    """Keyword arguments for your own factory (TOML only)."""
-    weights: Path | None = None
-    """The model's weights: safetensors, or .pt with tensors only."""
-    mean: tuple[Number, ...] = ()
-    """Per channel: put a normalisation in front of a model that wants normalised pixels."""
-    std: tuple[Number, ...] = ()
-    """Belongs to --mean."""
-    data: str | None = None
-    """A data set by name, an image folder, an .npz file, or package.module:name; default: the run's."""
-    data_folder: Path | None = None
-    """Where data sets lie; default: $UKEMI_DATA, ./data, ~/.cache/ukemi."""
-    size: int | None = Field(None, ge=8)
-    """Resize images to this side."""
-    split: Literal["test", "train"] = "test"
-    """Which part of the data is searched."""
     images: int = Field(200, ge=1)
     """Search at most this many images, a fixed choice by the seed."""
     methods: tuple[str, ...] = SEARCHES

@@ -2,21 +2,20 @@
 
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
-import tyro
 from pydantic import Field
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from torch import nn
 
-from ukemi.cli.evaluate import EvaluateConfig, model_and_data
+from ukemi.cli.evaluate import BroughtConfig, EvaluateConfig, model_and_data
 from ukemi.cli.parse import parse
 from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.measures.reliability import Selfcheck, selfcheck
 from ukemi.reports.selfcheck import selfcheck_table, write_selfcheck
-from ukemi.schema import Fixed, Number, Schema
+from ukemi.schema import Number
 from ukemi.training.config import device_of
 from ukemi.training.setup import fixed_subset
 
@@ -24,7 +23,7 @@ BROUGHT = ("run", "model", "model_arguments", "weights", "mean", "std", "data", 
 """What `ukemi evaluate` brings model and data by."""
 
 
-class SelfcheckConfig(Schema):
+class SelfcheckConfig(BroughtConfig):
     """Says whether a robust accuracy of this model can be trusted: looks for the usual ways in which attacks fail
     without saying so, and writes a table, selfcheck.json and a page. Exits with 1 where a flag is raised.
 
@@ -32,26 +31,6 @@ class SelfcheckConfig(Schema):
     evaluate`.
     """
 
-    run: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")] = None
-    """A run folder: its model on its data set."""
-    model: str | None = None
-    """A network by name, or your own as package.module:factory."""
-    model_arguments: Fixed[dict[str, Any]] = {}
-    """Keyword arguments for your own factory (TOML only)."""
-    weights: Path | None = None
-    """The model's weights: safetensors, or .pt with tensors only."""
-    mean: tuple[Number, ...] = ()
-    """Per channel: put a normalisation in front of a model that wants normalised pixels."""
-    std: tuple[Number, ...] = ()
-    """Belongs to --mean."""
-    data: str | None = None
-    """A data set by name, an image folder, an .npz file, or package.module:name; default: the run's."""
-    data_folder: Path | None = None
-    """Where data sets lie; default: $UKEMI_DATA, ./data, ~/.cache/ukemi."""
-    size: int | None = Field(None, ge=8)
-    """Resize images to this side."""
-    split: Literal["test", "train"] = "test"
-    """Which part of the data is attacked."""
     images: int = Field(200, ge=1)
     """Attack at most this many images, a fixed choice by the seed."""
     epsilon: Annotated[Number, Field(gt=0, lt=1)] = 8 / 255
