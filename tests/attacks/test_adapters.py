@@ -3,6 +3,7 @@
 import sys
 import types
 import warnings
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -86,7 +87,7 @@ def test_what_a_callable_gives_is_checked(batch: Batch, given: Any, words: str) 
 
 @pytest.mark.parametrize("targeted", [False, True])
 def test_foolbox_objects(batch: Batch, targeted: bool) -> None:
-    foolbox = pytest.importorskip("foolbox")
+    foolbox = import_module("foolbox")
     model, images, labels = batch
     targets = (labels + 1) % 10 if targeted else None
     attack = from_foolbox(foolbox.attacks.LinfBasicIterativeAttack(steps=5, rel_stepsize=0.5), 0.1)
@@ -106,7 +107,7 @@ def test_foolbox_objects(batch: Batch, targeted: bool) -> None:
 def test_art_objects(batch: Batch) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        pytest.importorskip("art")
+        import_module("art")
         from art.attacks.evasion import FastGradientMethod
         from art.estimators.classification import PyTorchClassifier
 

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
@@ -293,7 +294,7 @@ def rate(found: Attacked) -> float:
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 def test_foolbox_agrees(trained: Case, norm: Norm, share: float) -> None:
     """Success rates in points; one point is 4 of the 400 images."""
-    foolbox = pytest.importorskip("foolbox")
+    foolbox = import_module("foolbox")
     model, images, labels = trained
     epsilon = BUDGETS[norm] * share
     wrapped = foolbox.PyTorchModel(model, bounds=(0, 1))
@@ -327,7 +328,7 @@ def test_foolbox_agrees(trained: Case, norm: Norm, share: float) -> None:
 def test_art_agrees(trained: Case, norm: Norm, share: float) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        pytest.importorskip("art")
+        import_module("art")
         from art.attacks.evasion import FastGradientMethod, ProjectedGradientDescentPyTorch
         from art.estimators.classification import PyTorchClassifier
     model, images, labels = trained
