@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> None:
             with tempfile.TemporaryDirectory() as folder:
                 config = told(cell, seed, args, Path(folder) / "run")
                 line = {**key, **measured(config, cell, args.validation > 0), **began}
-                line |= {"epochs": config.epochs, "grid": cell["grid"]}
+                line |= {"epochs": config.epochs, "grid": cell["grid"], "shared": args.shared}
             with args.out.open("a") as file:
                 file.write(json.dumps(line) + "\n")
             shown = {name: round(line[name], 4) for name in ("accuracy", "robust", "seconds", "epoch_seconds")}
@@ -117,7 +117,8 @@ def report(args: argparse.Namespace) -> None:
     lines = [line for line in read(args.out) if not line["validation"] and not line["change"]]
     text = "# Cells\n\nMade by `python benchmarks/cells.py report` from `results/cells.jsonl`, which"
     text += " `python benchmarks/cells.py run` wrote; the settings are in `benchmarks/cells.toml`. Test images;"
-    text += " mean ± standard deviation over n seeds. Seconds run from reading the data to the written weights.\n"
+    text += " mean ± standard deviation over n seeds. Seconds run from reading the data to the written weights;"
+    text += " there are none where other work ran on the same device.\n"
     for group, members in groupby(cells(args.cells, args.groups), key=lambda cell: cell["group"]):
         text += f"\n## {group}\n\n"
         text += (
@@ -131,10 +132,11 @@ def report(args: argparse.Namespace) -> None:
                 text += f"| {cell['name']} | open | | | {cell['grid']} | {about[0]} | {about[1]} | | | | |\n"
                 continue
             text += f"| {cell['name']} | {len(own)} | {spread(own, 'accuracy')} | {spread(own, 'robust')} |"
-            text += f" {cell['grid']} | {about[0]} | {about[1]} | {own[0]['epochs']} | {spread(own, 'seconds', 1)} |"
+            alone = [line for line in own if not line.get("shared")]
+            text += f" {cell['grid']} | {about[0]} | {about[1]} | {own[0]['epochs']} | {spread(alone, 'seconds', 1)} |"
             saved = sum(line["scoring_forwards_saved"] for line in own)
             share = saved / max(1, saved + sum(line["scoring_forwards"] for line in own))
-            text += f" {spread(own, 'epoch_seconds', 1)} | {f'{share:.0%}' if saved else ''} |\n"
+            text += f" {spread(alone, 'epoch_seconds', 1)} | {f'{share:.0%}' if saved else ''} |\n"
     text += gains(lines, args)
     machines = sorted({f"{line['device']}, torch {line['torch']}, commit {line['commit']}" for line in lines})
     text += "\nMachines: " + "; ".join(machines) + ".\n"
@@ -166,6 +168,8 @@ def gains(lines: list[dict[str, Any]], args: argparse.Namespace) -> str:
 
 def spread(lines: list[dict[str, Any]], name: str, scale: float = 100) -> str:
     values = [scale * line[name] for line in lines]
+    if not values:
+        return ""
     return f"{statistics.mean(values):.1f}" + (f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else "")
 
 
@@ -188,6 +192,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1e9, help="no cell is begun after this many")
     parser.add_argument("--validation", type=float, default=0.0)
     parser.add_argument("--change", help="JSON of settings that replace a cell's, for trying things out")
+    parser.add_argument("--shared", action="store_true", help="other work runs on the device: seconds are not reported")
     parser.add_argument("--data", type=Path, help="the folder of data sets")
     parser.add_argument("--commit", help="where the tree travels without its history")
     parser.add_argument("--out", type=Path, default=HERE.parent / "results" / "cells.jsonl")

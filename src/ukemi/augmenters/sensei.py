@@ -30,8 +30,8 @@ from ukemi.variations import vary
 
 BATCH = 512
 """rows per batch when a whole epoch's variants are searched ahead"""
-PARTS = 8
-"""on a GPU the searched rows of a batch are filled up to a multiple of this part of it: few shapes, each one graph"""
+PARTS = 16
+"""on a GPU the searched rows of a batch are filled up to a multiple of this part of it: few shapes over a training"""
 
 
 class Sensei(Searching):
@@ -108,14 +108,22 @@ class Sensei(Searching):
                 self._trained(model, batch.images, batch.labels, batch.index, epoch)
 
     def plan(self, batches: Sequence[Tensor]) -> list[int]:
-        """How many rows of each batch are searched, filled up, or -1 for all; the device is waited for once."""
+        """How many rows of each batch are searched, or -1 for all; the device is waited for once.
+
+        On a GPU all batches of a size search as many rows as the one that needs most: a step of another shape would be
+        another graph, and capturing one takes longer than the rows that it would save.
+        """
         if self._epoch < self.settings.warmup:
             return [0] * len(batches)
         if not self.skips or self._store is None or self.settings.when == "epoch":
             return [-1] * len(batches)
         active = self._store.active
         counts = torch.stack([active[index.to(active.device)].sum() for index in batches]).tolist()
-        return [self._filled(count, len(index), active.device) for count, index in zip(counts, batches, strict=True)]
+        sizes = [len(index) for index in batches]
+        if active.device.type == "cuda":
+            most = {size: max(n for n, of in zip(counts, sizes, strict=True) if of == size) for size in set(sizes)}
+            counts = [most[size] for size in sizes]
+        return [self._filled(count, size, active.device) for count, size in zip(counts, sizes, strict=True)]
 
     @torch.no_grad()
     def augment(self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int) -> Tensor:
