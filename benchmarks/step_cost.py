@@ -73,21 +73,22 @@ def cost(model: str, row: tuple[str, str, dict[str, Any]], args: argparse.Namesp
         precision="bfloat16",
         channels_last=True,
         compile=args.compile,
+        autotune=args.compile,
         learning_rate=1e-3,
     )
     state = _new_state(config, data, torch.device("cuda"), None)
-    network, data = _compiled(config, state.model), data.to("cuda")
+    (network, scorer), data = _compiled(config, state.model), data.to("cuda")
     state.rate.fill_(1e-3)
     state.epoch = 1  # behind the warm-up
     batch = data.batch(torch.arange(args.batch), "cuda")
     with own_stream(torch.device("cuda")):
         with torch.autocast("cuda", torch.bfloat16):
-            state.augmenter.begin_epoch(network, data, 1)
+            state.augmenter.begin_epoch(scorer, data, 1)
         kind = state.augmenter.plan([batch.index])[0]
         if "quarter" in name:
             kind = args.batch // 4
         state.augmenter.planned = kind
-        step = Replayed(partial(_step, config, state, network), args.batch, True, print)
+        step = Replayed(partial(_step, config, state, network, scorer), args.batch, True, print)
         return milliseconds(state, step, batch, kind, args.repeats)
 
 
@@ -97,20 +98,19 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--repeats", type=int, default=30)
     parser.add_argument("--compile", action="store_true")
-    parser.add_argument("--rows", type=int, default=len(ROWS), help="only the first rows")
+    parser.add_argument("--rows", nargs="+", default=[row[0] for row in ROWS], help="only these rows")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     versions = f"ukemi {ukemi.__version__}, torch {torch.__version__}, Python {platform.python_version()}"
     text = f"# What a step costs\n\n`python benchmarks/step_cost.py --models {' '.join(args.models)}"
     text += f"{' --compile' if args.compile else ''}` on {torch.cuda.get_device_name()}, {versions}.\n"
     text += f"Batch {args.batch}, 3 x 32 x 32, bfloat16, channels last, replayed as a CUDA graph"
-    text += (
-        f"{', compiled' if args.compile else ''}; median of {args.repeats} steps, milliseconds, and times standard.\n"
-    )
+    text += f"{', compiled, scoring autotuned' if args.compile else ''};"
+    text += f" median of {args.repeats} steps, milliseconds, and times standard.\n"
     for model in args.models:
         text += f"\n| {model} | ms | x standard |\n| --- | --- | --- |\n"
         standard = 0.0
-        for row in ROWS[: args.rows]:
+        for row in [row for row in ROWS if row[0] in args.rows]:
             taken = cost(model, row, args)
             standard = standard or taken
             text += f"| {row[0]} | {taken:.2f} | {taken / standard:.2f} |\n"

@@ -190,6 +190,7 @@ def test_bad_pictures(kind: str, folder: str, said: str, images: Path, capsys: p
         (["train", "--smoothing", "9/8"], "smoothing: should be less than 1, but 1.125"),
         (["train", "--robust-every", "1", "--validation", "0"], "validation should be above 0"),
         (["train", "--drops", "3"], "drops belong to the step schedule"),
+        (["train", "--autotune"], "autotune goes with compile"),
         (["train", "--config", "nothing.toml"], "there is no file nothing.toml"),
         (["train", "--config", "bad.toml"], "is not valid TOML"),
         (["train", "--config", "unknown.toml"], "epoch is not a known field; known are data"),

@@ -24,9 +24,8 @@ def _deterministic(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def trained(folder: Path, name: str, **options: Any) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
-    config = TrainConfig(
-        augmenter=AUGMENTERS[name](), model="lenet5", epochs=2, batch_size=256, flips=True, out=folder, **options
-    )
+    told = {"model": "lenet5", "epochs": 2, "batch_size": 256, "flips": True, **options}
+    config = TrainConfig(augmenter=AUGMENTERS[name](), out=folder, **told)
     run = train(config, quiet=True)
     log = [{key: value for key, value in line.items() if key != "seconds"} for line in run.read_log()]
     return read_checkpoint(run.weights_path).tensors, log
@@ -37,6 +36,16 @@ def test_a_captured_step_gives_the_bits_of_an_eager_one(name: str, tmp_path: Pat
     captured, eager = (trained(tmp_path / str(on), name, cuda_graphs=on) for on in (True, False))
     assert captured[1] == eager[1]
     assert all(torch.equal(captured[0][key], eager[0][key]) for key in eager[0])
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler imports what torch calls old
+def test_autotuned_scoring_trains_on_almost_the_same_variants(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tuned, plain = (
+        trained(tmp_path / str(on), "worst-of", compile=on, autotune=on, epochs=1)[1][0]["loss"] for on in (True, False)
+    )
+    assert tuned == pytest.approx(plain, rel=0.02) and "AUTOTUNE" not in capfd.readouterr().err
 
 
 def test_data_on_the_host_give_the_bits_of_data_on_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

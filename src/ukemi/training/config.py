@@ -90,6 +90,9 @@ class TrainConfig(Schema):
     """Memory layout that is faster for convolutions on a GPU."""
     compile: bool = False
     """Compile the network with torch.compile (minutes at first use)."""
+    autotune: bool = False
+    """With --compile, on a GPU: try several kernels for the scoring passes and keep the fastest; for long runs, as it
+    takes a minute at first use."""
     cuda_graphs: bool = True
     """On a GPU each step is replayed as one CUDA graph, unless --no-cuda-graphs: small networks wait for launches."""
     checkpoint_minutes: Annotated[Number, Field(ge=0)] = 5.0
@@ -118,6 +121,8 @@ class TrainConfig(Schema):
             raise UserError(f"drops belong to the step schedule, but the schedule is {self.schedule}.")
         if not all(0 < drop < self.epochs for drop in self.drops):
             raise UserError(f"drops should lie between 0 and the {self.epochs} epochs, but {self.drops} was given.")
+        if self.autotune and not self.compile:
+            raise UserError("autotune goes with compile: give --compile too.")
         self.chosen_space()
         for part in (self.augmenter, self.objective):
             for name, given in part:

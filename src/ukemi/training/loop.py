@@ -85,13 +85,13 @@ def train(config: TrainConfig, *, resume: bool = False, quiet: bool = False) -> 
     with Display(run.folder, config.epochs, quiet) as display, _interruptible() as interrupted, own_stream(device):
         if resume:
             _resume(run, state, display)
-        network = _compiled(config, state.model)
+        network, scorer = _compiled(config, state.model)
         log = _writers(board, run)
         captured = config.cuda_graphs and device.type == "cuda"
-        step = Replayed(partial(_step, config, state, network), config.batch_size, captured, display.note)
+        step = Replayed(partial(_step, config, state, network, scorer), config.batch_size, captured, display.note)
         while state.epoch < config.epochs:
             step.forget()
-            _epoch(config, run, state, network, step, sets.train, display, interrupted)
+            _epoch(config, run, state, scorer, step, sets.train, display, interrupted)
             line = _end_of_epoch(config, state, sets)
             log(line)
             display.epoch_done(line)
@@ -107,7 +107,7 @@ def _epoch(
     config: TrainConfig,
     run: Run,
     state: State,
-    network: nn.Module,
+    scorer: nn.Module,
     step: Replayed,
     data: Data,
     display: Display,
@@ -120,7 +120,7 @@ def _epoch(
     if state.step == 0:
         scored, spared = state.augmenter.forwards, state.augmenter.spared
         with _precision(config, device):
-            state.augmenter.begin_epoch(network, data, state.epoch)
+            state.augmenter.begin_epoch(scorer, data, state.epoch)
         state.scored += state.augmenter.forwards - scored
         state.spared += state.augmenter.spared - spared
     searches = state.augmenter.plan([data.index[positions] for positions in order])
@@ -148,15 +148,18 @@ def _epoch(
             saved = monotonic()
 
 
-def _step(config: TrainConfig, state: State, network: nn.Module, batch: Batch) -> Stepped:
-    """Augment, forward, backward, masked update. Nothing in here waits for the device, so it can be captured."""
+def _step(config: TrainConfig, state: State, network: nn.Module, scorer: nn.Module, batch: Batch) -> Stepped:
+    """Augment, forward, backward, masked update. Nothing in here waits for the device, so it can be captured.
+
+    `network` and `scorer` are the state's model, compiled or not: what is trained and what scores variants.
+    """
     device, augmenter = batch.images.device, state.augmenter
     index, labels, epoch = batch.index, batch.labels, state.epoch
     if len(index) != config.batch_size:
-        network = state.model  # a last, smaller batch is not worth compiling for
+        network = scorer = state.model  # a last, smaller batch is not worth compiling for
     scored, spared = augmenter.forwards, augmenter.spared
     with _precision(config, device):
-        images = augmenter(network, batch.images, labels, index, epoch)
+        images = augmenter(scorer, batch.images, labels, index, epoch)
     clean = augmenter.flipped(batch.images, index, epoch) if state.objective.wants_clean else None
     if config.channels_last:
         images = images.contiguous(memory_format=torch.channels_last)
@@ -319,8 +322,17 @@ def _precision(config: TrainConfig, device: torch.device) -> AbstractContextMana
     return torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bfloat16")
 
 
-def _compiled(config: TrainConfig, model: nn.Module) -> nn.Module:
-    return torch.compile(model) if config.compile else model  # type: ignore[return-value]
+def _compiled(config: TrainConfig, model: nn.Module) -> tuple[nn.Module, nn.Module]:
+    """The network to train and the one that scores: the same weights."""
+    if not config.compile:
+        return model, model
+    network: nn.Module = torch.compile(model)  # type: ignore[assignment]
+    if not config.autotune or home_of(model).type != "cuda":
+        return network, network
+    from torch._inductor import select_algorithm  # slow to load
+
+    select_algorithm.PRINT_AUTOTUNE = False  # hundreds of lines
+    return network, torch.compile(model, mode="max-autotune-no-cudagraphs")  # type: ignore[return-value]
 
 
 def _board(config: TrainConfig) -> type[Any] | None:
