@@ -37,9 +37,6 @@ ALL: dict[str, Callable[..., Augmenter]] = {
     "sensei-sa-class": lambda **options: Sensei(
         T3, samples=12, settings="sensei-sa", skip="classification", skipped="random", **options
     ),
-    "sensei-sa-climb": lambda **options: Sensei(
-        T3, samples=12, settings="sensei-sa", threshold=2.4, skipped="climb", **options
-    ),
     "styx": lambda **options: Styx(**options),
     "styx-epoch": lambda **options: Styx(samples=12, masks="epoch", redraw=True, **options),
 }

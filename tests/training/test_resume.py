@@ -28,7 +28,6 @@ AUGMENTERS: dict[str, dict[str, Any]] = {
     "worst-of": {"name": "worst-of", "k": 3},
     "sensei": {"name": "sensei", "population": 3, "warmup": 1},
     "sensei-sa": {"name": "sensei-sa", "population": 2, "threshold": 1.3, "skipped": "random"},
-    "sensei-sa-climb": {"name": "sensei-sa", "population": 2, "skip": "classification", "skipped": "climb"},
     "sensei-rw": {"name": "sensei-rw", "population": 2},
     "sensei-t": {"name": "sensei-t", "population": 3},
     "sensei-released": {"name": "sensei-released", "population": 4, "cap": 3},

@@ -52,9 +52,8 @@ class SenseiSettings(AugmenterConfig):
     """Skip the search of robust samples (SENSEI-SA): by the loss of all their variants, or by all being right."""
     threshold: Annotated[Number, Field(gt=0)] = 1e-3
     """A loss up to this is robust, where samples are skipped by loss."""
-    skipped: Literal["worst", "clean", "random", "climb"] = "worst"
-    """What a skipped sample is trained on: its last worst variant, itself, a random variant, or (climb, two scoring
-    passes) the worse of its last worst variant and one new child."""
+    skipped: Literal["worst", "clean", "random"] = "worst"
+    """What a skipped sample is trained on: its last worst variant, itself, or a random variant."""
     coin: Literal["child", "batch"] = "child"
     """Crossover or mutation is decided per child, or once per batch (the released code)."""
     cap: int = Field(0, ge=0)

@@ -108,7 +108,7 @@ class Sensei(Searching):
                 self._trained(model, batch.images, batch.labels, batch.index, epoch)
 
     def plan(self, batches: Sequence[Tensor]) -> list[int]:
-        """How many rows of each batch are searched (and climb), or -1 for all; the device is waited for once.
+        """How many rows of each batch are searched, or -1 for all; the device is waited for once.
 
         On a GPU all batches of a size search as many rows as the one that needs most: a step of another shape would be
         another graph, and capturing one takes longer than the rows that it would save.
@@ -121,9 +121,9 @@ class Sensei(Searching):
         counts = torch.stack([active[index.to(active.device)].sum() for index in batches]).tolist()
         sizes = [len(index) for index in batches]
         if active.device.type == "cuda":
-            of_size = {size: [n for n, of in zip(counts, sizes, strict=True) if of == size] for size in set(sizes)}
-            return [self._planned(max(of_size[size]), min(of_size[size]), size, True) for size in sizes]
-        return [self._planned(count, count, size, False) for count, size in zip(counts, sizes, strict=True)]
+            most = {size: max(n for n, of in zip(counts, sizes, strict=True) if of == size) for size in set(sizes)}
+            counts = [most[size] for size in sizes]
+        return [self._filled(count, size, active.device) for count, size in zip(counts, sizes, strict=True)]
 
     @torch.no_grad()
     def augment(self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int) -> Tensor:
@@ -140,7 +140,7 @@ class Sensei(Searching):
         found_NG = self.space.decode(store.worst_of(index))
         if self.skips:
             active_N = store.active[index]
-            store.waiting[index] = ~active_N & (self.settings.skipped != "climb")
+            store.waiting[index] = ~active_N
             found_NG = torch.where(active_N[:, None], found_NG, self._unsearched(store, index, epoch))
         # a sample that no search has seen is trained as it is
         self.genes = torch.where(store.begun[index][:, None], found_NG, self.space.identity(index.device))
@@ -176,7 +176,11 @@ class Sensei(Searching):
         if state["lattice"].tolist() != self.space.last_codes().tolist():
             raise UserError("augmenter: the state is that of a search in another space.")
         store = self._made_store(samples, device)
-        store.take(state)
+        for name, mine in store.state_dict().items():
+            if name not in state or state[name].shape != mine.shape:
+                given = list(state[name].shape) if name in state else "absent"
+                raise UserError(f"augmenter: {name} should be {list(mine.shape)}, but it is {given}: another search's.")
+            mine.copy_(state[name])
         self.load_fitness(state)
         self._store, self.samples, self._epoch = store, samples, int(state["epoch"])
         counters = {name: state[name].clone() if name in state else None for name in self._counters()}
@@ -221,36 +225,30 @@ class Sensei(Searching):
         if self.planned is None:
             self._look_again(store, model, images, labels, index, epoch)
         active_N = store.active[index]
-        count = int(active_N.sum()) if self.planned is None else 0
-        planned = self._planned(count, count, len(index), False) if self.planned is None else self.planned
-        climbing, searching = divmod(planned, len(index) + 1)
+        count = self._filled(int(active_N.sum()), len(index), index.device) if self.planned is None else self.planned
         genes_NG = self._unsearched(store, index, epoch)
         out = self.flipped(vary(images, genes_NG, self.space), index, epoch)
-        store.waiting[index] = ~active_N & (self.settings.skipped != "climb")
-        for count, wanted_N, found_by in ((searching, active_N, self._search), (climbing, ~active_N, self._climb)):
-            if count:
-                # the rows that want it come first; those that only fill up the shape are then forgotten
-                rows = wanted_N.to(torch.uint8).argsort(descending=True, stable=True)[:count]
-                real = wanted_N[rows]
-                worst, found = found_by(model, images[rows], labels[rows], index[rows], real, epoch, coin)
-                out = out.index_copy(0, rows, torch.where(real[:, None, None, None], worst, out[rows]))
-                genes_NG = genes_NG.index_copy(0, rows, torch.where(real[:, None], found, genes_NG[rows]))
+        store.waiting[index] = ~active_N
+        if count:
+            # the active rows come first; those that only fill up the shape are searched and then forgotten
+            rows = active_N.to(torch.uint8).argsort(descending=True, stable=True)[:count]
+            real = active_N[rows]
+            worst, found = self._search(model, images[rows], labels[rows], index[rows], real, epoch, coin)
+            out = out.index_copy(0, rows, torch.where(real[:, None, None, None], worst, out[rows]))
+            genes_NG = genes_NG.index_copy(0, rows, torch.where(real[:, None], found, genes_NG[rows]))
         self.genes = genes_NG
         # beside a search that skips nobody and so needs no pass for the unchanged image; it can be below 0
         usual = self.settings.population + int(getattr(self.fitness, "clean", False))
         self.spared += len(index) * usual - (self.forwards - before)
         return out
 
-    def _planned(self, most: int, least: int, size: int, fill: bool) -> int:
-        """How many of `size` rows are searched and how many climb, in one number, if `least` to `most` are active."""
-        part = ceil(size / PARTS) if fill else 1
-        climbing = size - least if self.settings.skipped == "climb" else 0
-        searching, climbing = (min(size, ceil(count / part) * part) for count in (most, climbing))
-        return climbing * (size + 1) + searching
+    def _filled(self, count: int, size: int, device: torch.device) -> int:
+        part = max(1, ceil(size / PARTS)) if device.type == "cuda" else 1
+        return min(size, ceil(count / part) * part)
 
     def _unsearched(self, store: Store, index: Tensor, epoch: int) -> Tensor:
         """The genes `[N, G]` of what skipped samples are trained on."""
-        if self.settings.skipped in ("worst", "climb"):
+        if self.settings.skipped == "worst":
             return self.space.decode(store.worst_of(index))
         if self.settings.skipped == "random":
             return self.space.sample(index, seed=self.seed, epoch=epoch)[:, 0]
@@ -304,30 +302,6 @@ class Sensei(Searching):
             return found.worst, genes_NG
         other = self.flipped(vary(images, genes_NG, self.space), index, epoch)
         return torch.where((at_N == found.at)[:, None, None, None], found.worst, other), genes_NG
-
-    def _climb(
-        self,
-        model: nn.Module,
-        images: Tensor,
-        labels: Tensor,
-        index: Tensor,
-        real: Tensor,
-        epoch: int,
-        coin: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
-        """The last worst variant beside one new child: the worse one is trained on and, if new, becomes a parent."""
-        store = self._stored(index.device)
-        parents_NSG, alive_N = unpacked(store.parents[index]), torch.full_like(index, self.survivors)
-        child_N1G = self._bred(parents_NSG, alive_N, index, 1, epoch, store, coin)
-        pair_N2G = torch.cat([store.worst_of(index)[:, None], child_N1G], 1)
-        found = self.searched(model, images, labels, index, epoch, self.space.decode(pair_N2G))
-        worst_NG = torch.where(found.at[:, None] == 1, child_N1G[:, 0], pair_N2G[:, 0])
-        new_N11 = (found.at == 1)[:, None, None]
-        parents_NSG = torch.where(new_N11, torch.cat([child_N1G, parents_NSG[:, :-1]], 1), parents_NSG)
-        store.write(index, real, parents_NSG, found.fitness.amax(1), worst_NG)
-        robust_N = self._holds(found.losses, found.predicted == labels[:, None]).all(1)
-        store.coming[index] = torch.where(real, ~robust_N, store.coming[index])
-        return found.worst, self.space.decode(worst_NG)
 
     def _candidates(self, store: Store, index: Tensor, epoch: int, coin: Tensor | None) -> Tensor:
         """Codes `[N, population, G]` to score."""

@@ -70,11 +70,3 @@ class Store:
 
     def state_dict(self) -> dict[str, Tensor]:
         return {name: tensor for name, tensor in vars(self).items() if len(tensor)}
-
-    def take(self, state: dict[str, Tensor]) -> None:
-        """The rows of a `state_dict`; those of another search are refused."""
-        for name, mine in self.state_dict().items():
-            if name not in state or state[name].shape != mine.shape:
-                given = list(state[name].shape) if name in state else "absent"
-                raise UserError(f"augmenter: {name} should be {list(mine.shape)}, but it is {given}: another search's.")
-            mine.copy_(state[name])
