@@ -329,6 +329,7 @@ def _compiled(config: TrainConfig, model: nn.Module) -> tuple[nn.Module, nn.Modu
     """The network to train and the one that scores: the same weights."""
     if not config.compile:
         return model, model
+    torch.compiler.reset()  # what earlier trainings compiled counts towards a limit, behind which nothing is compiled
     network: nn.Module = torch.compile(model)  # type: ignore[assignment]
     if not config.autotune or home_of(model).type != "cuda":
         return network, network
