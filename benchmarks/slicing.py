@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=1 python benchmarks/slicing.py --device cpu --images 1000 --out results/slicing-cpu.md
 
-Seconds are of the process (on a GPU: of the clock). Slicing profiles all images and then walks back from all of them, so
-it has two forward passes in it.
+Seconds are of the process (on a GPU: of the clock). Slicing profiles all images and then walks back from all of them,
+so it has two forward passes in it.
 """
 
 import argparse
