@@ -22,6 +22,7 @@ from ukemi.cli.models import ModelsConfig
 from ukemi.cli.repair import AdversarialConfig, RetrainConfig
 from ukemi.cli.search import SearchConfig
 from ukemi.cli.selfcheck import SelfcheckConfig
+from ukemi.cli.slice import SliceConfig
 from ukemi.objectives import OBJECTIVES
 from ukemi.training import TrainConfig
 
@@ -93,6 +94,8 @@ FLAGS = {
     "repair adversarial": "batch-size clean epochs learning-rate out run sets",
     "selfcheck": """data data-folder device epsilon images mean model model-arguments out queries run seed size split
         std steps tolerance weights""",
+    "slice": """batch-size contributions data data-folder device mean model model-arguments out profile q reading run
+        samples seed size split std theta weights""",
     "demo": "device epochs out seed",
     "data": "folder get",
     "models": "",
@@ -120,6 +123,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "repair retrain": RetrainConfig,
     "repair adversarial": AdversarialConfig,
     "selfcheck": SelfcheckConfig,
+    "slice": SliceConfig,
     "demo": DemoConfig,
     "data": DataConfig,
     "models": ModelsConfig,
