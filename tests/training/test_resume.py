@@ -147,7 +147,7 @@ def test_a_history_is_whole_although_each_of_its_writes_was_killed(
         values |= {"checkpoint_minutes": 0, "average": 0.9}  # one checkpoint per epoch
     assert run_child(processes, whole, "never", 0) == 0
     assert run_child(processes, broken, "before-write", 1) == -signal.SIGKILL  # the first epoch's checkpoint is written
-    for point in ("in-write", "before-flush", "before-rename", "after-rename"):
+    for point in ("before-flush", "in-write", "before-rename", "after-rename"):
         assert run_child(processes, broken, point, 0) == -signal.SIGKILL
         assert [path.name for path in newest(tmp_path / "broken" / "checkpoints")] == [
             "checkpoint-000001-00000000.safetensors"
