@@ -29,7 +29,9 @@ def size_on_disk(config: TrainConfig, model: nn.Module) -> str:
     one, epochs, folder = _bytes(config, model), len(kept_epochs(config)), config.folder().absolute()
     free = shutil.disk_usage(next(place for place in (folder, *folder.parents) if place.is_dir())).free
     if one * epochs > free:
-        raise UserError(f"history: {_said(one * epochs)} are needed, but {_said(free)} are free where {folder} will be.")
+        raise UserError(
+            f"history: {_said(one * epochs)} are needed, but {_said(free)} are free where {folder} will be."
+        )
     return f"history: the weights of the last {epochs} epochs, {_said(one)} each, {_said(one * epochs)} in all."
 
 
