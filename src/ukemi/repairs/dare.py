@@ -8,7 +8,6 @@ from pathlib import Path
 from time import monotonic
 from typing import Annotated, Any, Literal
 
-import torch
 from pydantic import Field, model_validator
 from torch import nn
 
@@ -17,8 +16,9 @@ from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.measures import accuracy
 from ukemi.models.inference import home_of
-from ukemi.repairs.mining import Historical, Mined, mine, mine_at_random
 from ukemi.randomness import Stream
+from ukemi.repairs.ground import Ground, ground_of
+from ukemi.repairs.mining import Mined, mine, mine_at_random
 from ukemi.repairs.more import free_folder, further, write_tuned
 from ukemi.repairs.tuning import (
     Loss,
@@ -34,13 +34,9 @@ from ukemi.repairs.tuning import (
 from ukemi.repairs.twins import joined, saved, twins_of
 from ukemi.schema import Number, Schema
 from ukemi.slicing import KeyLayer, Reading, Slices, slices_of
-from ukemi.training import Run, TrainConfig
-from ukemi.training.history import History
+from ukemi.training import Run
 from ukemi.training.sets import weights_hash
-from ukemi.training.setup import fixed_subset, in_classes, load_sets, trained_model
 
-SELECTION = 5000
-"""images that only select and stop, where they are at most a quarter of those that the run has not seen; else a tenth"""
 Variant = Literal["dare", "dare-s", "dare-sl", "rand", "dare-adv"]
 Told = Callable[[str, int, int], None]
 """`(what, done, total)`"""
@@ -88,21 +84,6 @@ class Dare(Schema):
 
 
 @dataclass(frozen=True)
-class Ground:
-    """What DARE stands on: the finished model with its history, and images in three parts that share none."""
-
-    run: Run
-    config: TrainConfig
-    model: nn.Module
-    train: Data
-    """what the run was trained on; slices are cut by these"""
-    mining: Data
-    selection: Data
-    """images that only select and stop"""
-    history: Historical
-
-
-@dataclass(frozen=True)
 class Dared:
     """What a repair with DARE did."""
 
@@ -118,33 +99,6 @@ class Dared:
     """share of the tuned layers' synapses that a class keeps"""
     seconds: dict[str, float] = field(default_factory=dict)
     """mining, slicing, tuning"""
-
-
-def ground_of(run: Run) -> Ground:
-    """The images that the run kept aside (`--validation 0.5` is the paper's half) are parted by its seed into those that
-    select and those that are mined; a run without such images, without a history, or with another model's is refused."""
-    config = Run.config_of(run.folder)
-    history = History(run)
-    if not config.validation:
-        raise UserError(f"run: {run.folder} kept no images aside; train with --validation 0.5.")
-    if not run.weights_path.exists():
-        raise UserError(f"run: {run.folder} has no weights yet; finish it with --resume {run.folder}.")
-    sets = load_sets(config)
-    model, train = trained_model(run, config, sets.train)
-    history.check(model)
-    assert sets.validation is not None
-    aside = in_classes(sets.validation, train.classes)
-    count = SELECTION if len(aside) >= 4 * SELECTION else max(1, len(aside) // 10)
-    selection = fixed_subset(aside, count, config.seed)
-    mining = aside.take((~torch.isin(aside.index, selection.index)).nonzero().flatten())
-    for label, images in enumerate(mining.labels.bincount(minlength=len(mining.classes)).tolist()):
-        if not images:
-            raise UserError(
-                f"data: class {mining.classes[label]!r} has no sample among the {len(mining)} images to mine."
-            )
-    device = config.chosen_device()
-    parts = [part.to(device) for part in (train, mining, selection)]
-    return Ground(run, config, model.to(device).eval(), *parts, history)
 
 
 def dare(

@@ -86,8 +86,7 @@ class History:
         found = read_checkpoint(path)
         wanted = rounded(model, str(found.values.get("precision")))
         for name in sorted(found.tensors.keys() | wanted.keys()):
-            sides = [side[name] if name in side else None for side in (found.tensors, wanted)]
-            shapes = ["absent" if side is None else list(side.shape) for side in sides]
+            shapes = [list(side[name].shape) if name in side else "absent" for side in (found.tensors, wanted)]
             if shapes[0] != shapes[1]:
                 why = f"{name} is {shapes[0]} there and {shapes[1]} here"
                 raise UserError(f"history: {path} belongs to another model ({why}).")
