@@ -200,7 +200,7 @@ def learned() -> tuple[nn.Module, Data, Data]:
 
 def test_a_rate_is_left_before_accuracy_falls_too_far_and_the_best_state_is_kept() -> None:
     model, data, selection = learned()
-    found = tuned_with(model, data, selection, learning_rates=(1e-4, 1e-3, 30.0), allowed_drop=0.1)
+    found = tuned_with(model, data, selection, learning_rates=(1e-6, 1e-5, 30.0), allowed_drop=0.1)
     assert found.accuracy == 1.0
     wild = [one for one in found.trials if one.learning_rate == 30.0]
     assert len(wild) == 1 and not wild[0].allowed and wild[0].accuracy < 0.9  # left at once
@@ -216,8 +216,10 @@ def test_a_rate_is_left_before_accuracy_falls_too_far_and_the_best_state_is_kept
 def test_where_every_state_loses_too_much_there_is_none() -> None:
     model, data, selection = learned()
     before = copy.deepcopy(model.state_dict())
-    found = tuned_with(model, data, selection, learning_rates=(30.0,), allowed_drop=0.1)
-    assert found.best is None and found.state == {} and len(found.trials) == 1
+    heard: list[tuple[int, int]] = []
+    told = {"report": lambda done, total: heard.append((done, total))}
+    found = tuned_with(model, data, selection, learning_rates=(30.0,), allowed_drop=0.1, **told)
+    assert found.best is None and found.state == {} and len(found.trials) == 1 and heard == [(3, 3)]
     assert all(torch.equal(one, before[name]) for name, one in model.state_dict().items())
     anything = tuned_with(model, data, selection, learning_rates=(30.0,), allowed_drop=1.0)
     assert anything.best is not None and len(anything.trials) == 3
@@ -231,12 +233,12 @@ def test_the_score_decides_and_reports_count_the_grid() -> None:
         model,
         data,
         selection,
-        learning_rates=(1e-5, 1e-4),
+        learning_rates=(1e-7, 1e-6),
         epochs=2,
         score=lambda one: next(ticks),
         report=lambda done, total: heard.append((done, total)),
     )
-    assert found.best is not None and (found.best.learning_rate, found.best.epoch) == (1e-5, 2)  # the first of equals
+    assert found.best is not None and (found.best.learning_rate, found.best.epoch) == (1e-7, 2)  # the first of equals
     assert heard == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 

@@ -224,7 +224,7 @@ def tune(
             allowed = now >= before - allowed_drop - 1e-9
             trials.append(Trial(rate, epoch + 1, mean, now, score(tuner.model), allowed))
             if report is not None:
-                report(number * epochs + epoch + 1, len(learning_rates) * epochs)
+                report(number * epochs + (epoch + 1 if allowed else epochs), len(learning_rates) * epochs)
             if not allowed:
                 break
             if best is None or trials[-1].score > best.score:
