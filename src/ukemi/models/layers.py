@@ -159,8 +159,12 @@ class MaxNormLinear(nn.Linear):
 
     def forward(self, features_NF: Tensor) -> Tensor:
         """The affine map with shortened weights: [N, inputs] -> [N, outputs]."""
+        return F.linear(features_NF, self.shortened(), self.bias)
+
+    def shortened(self) -> Tensor:
+        """The weights that are used, [outputs, inputs]."""
         lengths = self.weight.norm(dim=1, keepdim=True)
-        return F.linear(features_NF, self.weight * (self.longest / lengths.clamp(min=self.longest)), self.bias)
+        return self.weight * (self.longest / lengths.clamp(min=self.longest))
 
 
 def sequential(shape: Shape, rows: Sequence[Row]) -> nn.Sequential:
