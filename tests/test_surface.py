@@ -15,6 +15,7 @@ import ukemi
 from ukemi.augmenters import AUGMENTERS, PRESETS
 from ukemi.cli.attack import AttackCommandConfig
 from ukemi.cli.augmenters import AugmentersConfig
+from ukemi.cli.dare import DareConfig, NullConfig
 from ukemi.cli.data import DataConfig
 from ukemi.cli.demo import DemoConfig
 from ukemi.cli.evaluate import EvaluateConfig
@@ -79,7 +80,7 @@ PUBLIC = [
 
 FLAGS = {
     "train": """augmenter average batch-size channels-last checkpoint-minutes compile cuda-graphs data data-folder
-        device drops epochs flips genes learning-rate model model-arguments momentum objective optimiser out precision
+        device drops epochs flips genes history history-precision learning-rate model model-arguments momentum objective optimiser out precision
         robust-every robust-images schedule seed size smoothing space tensorboard validate-every validation
         weight-decay weights""",
     "evaluate": """adversarial-set attack confidence data data-folder device epsilon epsilons fail-under gallery gamma
@@ -91,6 +92,9 @@ FLAGS = {
         seed seeds size space split std weights""",
     "repair retrain": "epochs out run",
     "repair adversarial": "batch-size clean epochs learning-rate out run sets",
+    "repair dare": """allowed-drop batch-size epochs epsilon learning-rates out p q reading run samples select-on twins
+        variant""",
+    "repair null": "kind like out run seed",
     "selfcheck": """data data-folder device epsilon images mean model model-arguments out queries run seed size split
         std steps tolerance weights""",
     "demo": "device epochs out seed",
@@ -119,6 +123,8 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "search": SearchConfig,
     "repair retrain": RetrainConfig,
     "repair adversarial": AdversarialConfig,
+    "repair dare": DareConfig,
+    "repair null": NullConfig,
     "selfcheck": SelfcheckConfig,
     "demo": DemoConfig,
     "data": DataConfig,

@@ -18,7 +18,7 @@ from ukemi.measures import accuracy
 from ukemi.models.inference import home_of
 from ukemi.randomness import Stream
 from ukemi.repairs.ground import Ground, ground_of
-from ukemi.repairs.mining import Mined, mine, mine_at_random
+from ukemi.repairs.mining import Mined, Report, mine, mine_at_random
 from ukemi.repairs.more import free_folder, further, write_tuned
 from ukemi.repairs.tuning import (
     Loss,
@@ -107,13 +107,15 @@ def dare(
     *,
     out: Path | None = None,
     ground: Ground | None = None,
+    mined: Mined | None = None,
     slices: Slices | None = None,
     score: Score | None = None,
     report: Told | None = None,
 ) -> Dared:
     """Repairs a run's model, into a new run folder; where no state keeps enough accuracy nothing is written.
 
-    `ground`, `slices` and `score` are made where they are not given: hand them in to try several settings on one model.
+    `ground`, `mined` (over `ground.aside`), `slices` and `score` are made where they are not given: hand them in to try
+    several settings on one model.
     """
     told = told or Dare()
     folder = free_folder(run, out, told.variant)
@@ -123,7 +125,8 @@ def dare(
     twins = saved("twins", told.twins, model, ground.mining)
     seconds: dict[str, float] = {}
     with _timed(seconds, "mining"):
-        mined, chosen = (_mined(told, ground, layer, part, report) for part in (ground.mining, ground.selection))
+        found = mined or _mined(told, ground, layer, _part(report, "mine"))
+        mined, chosen = found.among(ground.mining), found.among(ground.selection)
         samples = _samples(told, ground, mined, twins)
     with _timed(seconds, "slicing"):
         if not told.sliced:
@@ -158,11 +161,11 @@ def dare(
     return done
 
 
-def _mined(told: Dare, ground: Ground, layer: KeyLayer, data: Data, report: Told | None) -> Mined:
-    heard = _part(report, "mine")
+def _mined(told: Dare, ground: Ground, layer: KeyLayer, report: Report | None) -> Mined:
     if told.variant == "rand":
-        return mine_at_random(ground.model, ground.history, data, layer, seed=ground.config.seed, report=heard)
-    return mine(ground.model, ground.history, data, layer, report=heard)
+        seed = ground.config.seed
+        return mine_at_random(ground.model, ground.history, ground.aside, layer, seed=seed, report=report)
+    return mine(ground.model, ground.history, ground.aside, layer, report=report)
 
 
 def _samples(told: Dare, ground: Ground, mined: Mined, twins: Data | None) -> Mined:
@@ -260,7 +263,7 @@ def _about(told: Dare, ground: Ground, done: Dared, layer: KeyLayer) -> dict[str
     }
 
 
-def _part(report: Told | None, what: str) -> Callable[[int, int], None] | None:
+def _part(report: Told | None, what: str) -> Report | None:
     return None if report is None else partial(report, what)
 
 

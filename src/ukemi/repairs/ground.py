@@ -25,6 +25,8 @@ class Ground:
     model: nn.Module
     train: Data
     """what the run was trained on; slices are cut by these"""
+    aside: Data
+    """what it was not trained on: the next two together"""
     mining: Data
     selection: Data
     """images that only select and stop"""
@@ -54,5 +56,5 @@ def ground_of(run: Run) -> Ground:
                 f"data: class {mining.classes[label]!r} has no sample among the {len(mining)} images to mine."
             )
     device = config.chosen_device()
-    train, mining, selection = (part.to(device) for part in (train, mining, selection))
-    return Ground(run, config, model.to(device).eval(), train, mining, selection, history)
+    train, aside, mining, selection = (part.to(device) for part in (train, aside, mining, selection))
+    return Ground(run, config, model.to(device).eval(), train, aside, mining, selection, history)

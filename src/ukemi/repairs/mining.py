@@ -2,7 +2,8 @@
 the target layer's neurons gave there, the gold standard."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -52,6 +53,13 @@ class Mined:
         kept = {name: getattr(self, name)[rows] for name in ("targets", "epochs", "before", "after")}
         return replace(self, data=self.data.take(rows.to(self.data.labels.device)), **kept)
 
+    def among(self, data: Data) -> "Mined":
+        """Those whose images are in `data`, a part of what was searched; none is an error in a sentence."""
+        rows = torch.isin(self.data.index, data.index.to(self.data.index.device)).nonzero().flatten()
+        if not len(rows):
+            raise _none_better(len(data))
+        return replace(self.take(rows.to(self.targets.device)), searched=len(data))
+
 
 def mine(
     model: nn.Module, history: Historical, data: Data, layer: KeyLayer | str, *, report: Report | None = None
@@ -65,8 +73,8 @@ def mine(
     bar_N, epoch_N = before_N.clone(), torch.zeros(len(data), dtype=torch.int64, device=before_N.device)
     targets: Tensor | None = None
     past = copy.deepcopy(model)
-    for done, epoch in enumerate(history.epochs, 1):
-        _wear(past, history, epoch)
+    for done, (epoch, weights) in enumerate(_ahead(history, history.epochs), 1):
+        _wear(past, weights, epoch)
         found_N = _confidence(past, data, None)
         better_N = found_N > bar_N
         rows = better_N.nonzero().flatten()
@@ -77,7 +85,7 @@ def mine(
             report(done, len(history.epochs))
     rows = epoch_N.nonzero().flatten()
     if targets is None or not len(rows):
-        raise UserError(f"history: no historical model knows any of the {len(data)} images better than the model does.")
+        raise _none_better(len(data))
     kept = data.take(rows.to(data.labels.device))
     return Mined(kept, targets[rows], epoch_N[rows], before_N[rows], bar_N[rows], len(data))
 
@@ -97,23 +105,36 @@ def mine_at_random(
     draw_N = randomness.uniform(data.index, seed=seed, stream=Stream.SELECTION)[:, 0, 0].to(before_N.device)
     pick_N = (draw_N * len(history.epochs)).long()
     after_N, targets = torch.zeros_like(before_N), None
-    past = copy.deepcopy(model)
-    for number, epoch in enumerate(history.epochs):
-        rows = (pick_N == number).nonzero().flatten()
-        if len(rows):
-            _wear(past, history, epoch)
-            after_N[rows] = _confidence(past, data, rows, only_right=False)
-            targets = _put(targets, rows, _activations(past, data, rows, layer), len(data))
+    past, epoch_N = copy.deepcopy(model), torch.tensor(list(history.epochs), device=before_N.device)[pick_N]
+    picked = epoch_N.unique().tolist()
+    for done, (epoch, weights) in enumerate(_ahead(history, picked), 1):
+        _wear(past, weights, epoch)
+        rows = (epoch_N == epoch).nonzero().flatten()
+        after_N[rows] = _confidence(past, data, rows, only_right=False)
+        targets = _put(targets, rows, _activations(past, data, rows, layer), len(data))
         if report is not None:
-            report(number + 1, len(history.epochs))
+            report(done, len(picked))
     assert targets is not None  # a history has at least one epoch, and data one image
-    epoch_N = torch.tensor(list(history.epochs), device=before_N.device)[pick_N]
     return Mined(data, targets, epoch_N, before_N, after_N, len(data))
 
 
-def _wear(model: nn.Module, history: Historical, epoch: int) -> None:
+def _none_better(images: int) -> UserError:
+    return UserError(f"history: no historical model knows any of the {images} images better than the model does.")
+
+
+def _ahead(history: Historical, epochs: Sequence[int]) -> Iterator[tuple[int, Mapping[str, Tensor]]]:
+    """The weights of each epoch; the next ones are read while these are used."""
+    with ThreadPoolExecutor(1) as reader:
+        waiting = [reader.submit(history.weights, epoch) for epoch in epochs[:1]]
+        for at, epoch in enumerate(epochs):
+            weights = waiting.pop().result()
+            waiting += [reader.submit(history.weights, following) for following in epochs[at + 1 : at + 2]]
+            yield epoch, weights
+
+
+def _wear(model: nn.Module, weights: Mapping[str, Tensor], epoch: int) -> None:
     try:
-        model.load_state_dict(dict(history.weights(epoch)))
+        model.load_state_dict(dict(weights))
     except RuntimeError:
         raise UserError(f"history: the weights of epoch {epoch} belong to another model.") from None
 

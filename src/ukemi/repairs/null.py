@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from ukemi import randomness
 from ukemi.errors import UserError
 from ukemi.randomness import Stream
-from ukemi.repairs.more import free_folder, further, pixels, read_about, write_npz, write_tuned
+from ukemi.repairs.more import REPAIR, free_folder, further, pixels, read_about, write_npz, write_tuned
 from ukemi.training import Run, train
+from ukemi.training.sets import weights_hash
 from ukemi.training.setup import fixed_subset, load_sets, trained_model
 
 Kind = Literal["random", "continued"]
@@ -53,11 +54,19 @@ def null_control(
     return (_random if kind == "random" else _continued)(run, like, seed, folder, quiet)
 
 
+def _check_origin(model: nn.Module, like: Run) -> None:
+    """Where the repaired run says what it was made from, that has to be this model."""
+    made_from = read_about(like).get("origin_model") if (like.folder / REPAIR).exists() else None
+    if made_from not in (None, weights_hash(model)):
+        raise UserError(f"like: {like.folder} was made from another model than this run's.")
+
+
 def _random(run: Run, like: Run, seed: int, folder: Path, quiet: bool) -> Run:
     config = Run.config_of(run.folder)
     sets = load_sets(config)
     model, test = trained_model(run, config, sets.test)
     tuned, _ = trained_model(like, Run.config_of(like.folder), sets.test)
+    _check_origin(model, like)
     state = random_change(model, tuned.state_dict(), seed=seed)
     own = {name: getattr(config, name) for name in ("data_folder", "size", "validation", "seed")}
     told = further(config, run, Path(config.data), folder, **own, epochs=1)
@@ -68,7 +77,8 @@ def _random(run: Run, like: Run, seed: int, folder: Path, quiet: bool) -> Run:
 def _continued(run: Run, like: Run, seed: int, folder: Path, quiet: bool) -> Run:
     config, about = Run.config_of(run.folder), read_about(like)
     sets = load_sets(config)
-    _, data = trained_model(run, config, sets.train)
+    model, data = trained_model(run, config, sets.train)
+    _check_origin(model, like)
     _, test = trained_model(run, config, sets.test)
     few = fixed_subset(data, min(int(about["samples"]), len(data)), seed)
     told = further(

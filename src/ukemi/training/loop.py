@@ -287,6 +287,8 @@ def _resume(run: Run, state: State, display: Display) -> None:
     if checkpoint is None:
         if refused:
             raise UserError(f"resume: {run.folder} holds no whole checkpoint: {refused[-1][1]}")
+        if run.weights_path.exists():  # a repair wrote them, or the checkpoints were cleared away
+            raise UserError(f"resume: {run.folder} holds weights, but no checkpoint to go on from.")
         run.cut_log(0)
         return
     load_model(state.model, checkpoint, run.checkpoints)
