@@ -41,7 +41,7 @@ class DareConfig(Dare):
 class NullConfig(Schema):
     """Makes the null control of a repair: the same run, changed as much, to no purpose.
 
-    random moves its weights as far as the repair did, at random; continued trains it further on its own images, as long.
+    random moves its weights as far as the repair did, at random; continued trains it as long on its own images.
     """
 
     run: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")] = None
