@@ -1,4 +1,4 @@
-"""DARE (Meng et al.): slice the network, mine its history, tune each class's own synapses, write the weights back."""
+"""DARE (Zhang et al., ASE 2022): slice the network, mine its history, tune each class's own synapses, write the weights back."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
