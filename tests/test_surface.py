@@ -23,6 +23,7 @@ from ukemi.cli.models import ModelsConfig
 from ukemi.cli.repair import AdversarialConfig, RetrainConfig
 from ukemi.cli.search import SearchConfig
 from ukemi.cli.selfcheck import SelfcheckConfig
+from ukemi.cli.slice import SliceConfig
 from ukemi.objectives import OBJECTIVES
 from ukemi.training import TrainConfig
 
@@ -97,6 +98,8 @@ FLAGS = {
     "repair null": "kind like out run seed",
     "selfcheck": """data data-folder device epsilon images mean model model-arguments out queries run seed size split
         std steps tolerance weights""",
+    "slice": """batch-size contributions data data-folder device mean model model-arguments out profile q reading run
+        samples seed size split std theta weights""",
     "demo": "device epochs out seed",
     "data": "folder get",
     "models": "",
@@ -126,6 +129,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "repair dare": DareConfig,
     "repair null": NullConfig,
     "selfcheck": SelfcheckConfig,
+    "slice": SliceConfig,
     "demo": DemoConfig,
     "data": DataConfig,
     "models": ModelsConfig,

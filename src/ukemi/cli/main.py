@@ -17,6 +17,7 @@ COMMANDS = {
     "evaluate": "find where a classifier breaks: table, JSON and a page with pictures",
     "attack": "make the images that fool a classifier: a saved set, a table and a page with the perturbations",
     "search": "see how well each method finds an image's worst variant, at equal cost, beside an exhaustive grid",
+    "slice": "see which synapses and neurons of a classifier matter to which class",
     "repair": "train a finished run's model further on what fools it",
     "selfcheck": "see whether a robust accuracy can be trusted: the ways in which attacks fail unnoticed, as flags",
     "data": "list data sets: what is there, where it was looked for, how to get it",

@@ -6,6 +6,7 @@ from ukemi.reports.evaluation import Broken, Evaluation, Terrain, examine
 from ukemi.reports.junit import Check, checks_of, parse_fail_under, write_junit
 from ukemi.reports.page import write_page, write_training_page
 from ukemi.reports.search import search_summary, search_table, write_search
+from ukemi.reports.slices import slices_summary, slices_table, write_slices_report
 from ukemi.reports.summary import summary, write_json
 from ukemi.reports.table import table
 
@@ -26,6 +27,8 @@ __all__ = [
     "parse_fail_under",
     "search_summary",
     "search_table",
+    "slices_summary",
+    "slices_table",
     "summary",
     "table",
     "transfer_table",
@@ -34,5 +37,6 @@ __all__ = [
     "write_junit",
     "write_page",
     "write_search",
+    "write_slices_report",
     "write_training_page",
 ]

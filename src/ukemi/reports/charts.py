@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 from markupsafe import Markup
+from torch import Tensor
 
 from ukemi.measures.sensitivity import Axis, Landscape
 from ukemi.reports import words
@@ -23,6 +24,8 @@ _MARKS = (
 )
 _MOST_MARKS = 24
 """a line of more points than this is drawn without marks"""
+_MOST_NAMES = 60
+"""of more rows or columns of cells not each is named"""
 
 Said = Callable[[float], str]
 
@@ -132,6 +135,29 @@ def heat_map(ground: Landscape, most: float, *, title: str) -> Markup:
     wrong = float(ground.wrong.double().mean())
     heard = f"{words.percent(wrong, 0)} of the variants shown are misclassified."
     return _svg(right + 14, bottom + 42, title, heard, body, "chart heat")
+
+
+def cells(
+    values: Tensor, rows: Sequence[str], columns: Sequence[str], ends: tuple[float, float], *, title: str
+) -> Markup:
+    """A table `[R, C]` as colours from light at `ends[0]` to dark at `ends[1]`; of many names every n-th is written."""
+    left, top, side = 6.4 * max(map(len, rows)) + 12, 4.0, max(14.0, min(28.0, 560 / len(columns)))
+    width, height = side * len(columns), 16.0 * len(rows)
+    low, high = ends
+    place = Markup('x="{}" y="{}" width="{}" height="{}"').format(*map(_n, (left, top, width, height)))
+    drawn = heat((values.double() - low).flip(0), high - low)
+    body = [Markup('<image class="pixels" {} preserveAspectRatio="none" href="{}"/>').format(place, drawn)]
+    named = range(0, len(rows), -(-len(rows) // _MOST_NAMES))
+    body += [_text(left - 6, top + 16 * at + 12, rows[at], "end") for at in named]
+    for at in range(0, len(columns), -(-len(columns) // _MOST_NAMES)):
+        x, y = left + side * (at + 0.5) + 4, top + height + 12
+        turned = Markup('<text class="end" transform="translate({},{}) rotate(-40)">{}</text>')
+        body.append(turned.format(_n(x), _n(y), columns[at]))
+    below = 14 + 4.6 * max(map(len, columns))
+    heard = f"From {words.percent(float(values.min()))} to {words.percent(float(values.max()))}."
+    chart = _svg(left + width + 8, top + height + below, title, heard, body, "chart cells")
+    # as wide as its cells ask for: a small table does not grow to the page's width
+    return Markup('<div style="width: {}px">{}</div>').format(_n(left + width + 8), chart)
 
 
 def ramp() -> Markup:

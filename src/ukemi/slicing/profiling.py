@@ -38,9 +38,8 @@ class Profiler:
 
     def means(self, data: Data) -> dict[str, Tensor]:
         """The mean over all samples, `[…]` by node (the baseline of DARE's section 3.1.1)."""
-        return {
-            name: mean[0] for name, mean in self._means(data, lambda labels: labels.new_ones(len(labels), 1)).items()
-        }
+        means = self._means(data, lambda labels: labels.new_ones(len(labels), 1))
+        return {name: mean[0] for name, mean in means.items()}
 
     def class_means(self, data: Data) -> dict[str, Tensor]:
         """The mean over the samples of each class, `[classes, …]` by node."""

@@ -65,8 +65,12 @@ class Slices:
 
     def to(self, device: torch.device | str) -> "Slices":
         """The same with its tensors on `device`."""
-        moved = {part: {name: one.to(device) for name, one in getattr(self, part).items()} for part in _TENSORS}
-        return replace(self, **moved)
+
+        def moved(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            return {name: one.to(device) for name, one in tensors.items()}
+
+        parts = moved(self.synapses), moved(self.neurons), moved(self.contributions)
+        return replace(self, synapses=parts[0], neurons=parts[1], contributions=parts[2])
 
 
 def check_slices(slices: Slices, model: nn.Module) -> None:

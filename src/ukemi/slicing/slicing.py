@@ -63,20 +63,16 @@ def slices_of(
     with scoring(model, device), torch.inference_mode(False), torch.no_grad():
         key_layers(model)
         plan = plan_of(model, few)
-        usual = default_chunk(tuple(few.shape[1:]), device)
-        profiler = Profiler(
-            model,
-            plan,
-            frozenset(positions.needed(plan) if places else channels.needed(plan)),
-            _places if places else unit_mean,
-            batch_size or (min(usual, MOST_PLACES) if places else usual),
-            device,
-            _counter(report, len(baseline) + len(data)),
-        )
+        if places:
+            positions.check(plan)
+        wanted, keep = (positions.needed(plan), _places) if places else (channels.needed(plan), unit_mean)
+        chunk = batch_size or min(_chunk(few, places), max(len(baseline), len(data)))
+        seen = _counter(report, len(baseline) + len(data))
+        profiler = Profiler(model, plan, frozenset(wanted), keep, chunk, device, seen)
         walk = partial(positions.walk_back, plan, theta) if places else partial(channels.walk_back, plan)
-        means = profiler.means(baseline)
         by = _by_set if reading == "set-mean" else _by_sample
-        synapses, contributions = _cut(plan, by(profiler, walk, data, means), labels, reading, q)
+        found = by(profiler, walk, data, profiler.means(baseline))
+        synapses, contributions = _cut(plan, found, labels, reading, q)
         neurons = _neurons(plan, synapses)
     names = tuple(data.classes[label] for label in labels)
     return Slices(names, synapses, neurons, contributions, reading, q, theta, weights_hash(model))
@@ -159,6 +155,11 @@ def _runs(labels_N: Tensor) -> Runs:
     ends = counts.cumsum(0).tolist()
     starts = [0, *ends]
     return [(label, slice(*ends)) for label, *ends in zip(labels.tolist(), starts, ends, strict=False)]
+
+
+def _chunk(images: Tensor, places: bool) -> int:
+    chunk = default_chunk(tuple(images.shape[1:]), images.device)
+    return min(chunk, MOST_PLACES) if places else chunk
 
 
 def _places(output: Tensor) -> Tensor:

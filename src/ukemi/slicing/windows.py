@@ -1,5 +1,6 @@
 """The windows of convolutions and pools: which places of a map each output is made of."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -56,7 +57,7 @@ class Window:
         return list(zip(self.padded, self.kernel, self.stride, self.dilation, strict=True))
 
 
-def pair(value: int | Pair | list[int]) -> Pair:
+def pair(value: int | Sequence[int]) -> Pair:
     """A setting for both directions."""
     return (value, value) if isinstance(value, int) else (value[0], value[1])
 
