@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from ukemi.attacks.config import AttackConfig
 from ukemi.cli.main import run as command
 from ukemi.measures import accuracy
 from ukemi.measures.attacks import under_attack
-from ukemi.repairs import Dare, dare, ground, ground_of, mine
+from ukemi.repairs import Dare, LimitMissed, dare, ground, ground_of, mine
 from ukemi.repairs.more import read_about
 from ukemi.repairs.tuning import target_layer
 from ukemi.repairs.twins import joined, saved, twins_of
@@ -91,6 +92,11 @@ def test_weights_outside_every_slice_keep_their_bits(made: Run, tmp_path: Path) 
         assert torch.equal(old[name][~owned].view(torch.int32), new[name][~owned].view(torch.int32))
         assert bool((~owned).any()) or name == "network.0.weight"  # one input channel: ten classes own all of it
     assert 0.09 < done.key_synapses < 0.2
+    narrow = mine(found.model, found.history, found.aside, "network.3")
+    with pytest.raises(UserError, match=r"mined: its targets have 32 neurons, but layer network.6 has 64"):
+        dare(made, ground=found, mined=narrow, out=tmp_path / "no")
+    with pytest.raises(UserError, match="slices: they were made for another model"):
+        dare(made, ground=found, slices=replace(slices, model_hash="0"), out=tmp_path / "no")
     again = dare(made, Dare(q=10, **QUICK), out=tmp_path / "again")  # what is handed in changes nothing
     assert not moved(done.run, again.run)
 
@@ -195,7 +201,9 @@ def test_a_class_without_samples_is_named(made: Run, monkeypatch: pytest.MonkeyP
 
 
 def test_where_every_state_loses_too_much_nothing_is_written(made: Run, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"every tuned state lost more than 10 points of accuracy on the 120 selection"):
+    with pytest.raises(
+        LimitMissed, match=r"every tuned state lost more than 10 points of accuracy on the 120 selection"
+    ):
         dare(made, Dare(learning_rates=(5.0,), epochs=1), out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -54,10 +54,15 @@ def test_a_history_that_cannot_be_kept_is_refused(wrong: Any) -> None:
 
 def test_the_last_epochs_are_kept_and_the_last_is_the_model(made: Run) -> None:
     found = History(made)
-    assert found.epochs == [2, 3] and sorted(path.name for path in made.history.iterdir()) == [
-        "epoch-0002.safetensors",
-        "epoch-0003.safetensors",
-    ]
+    assert (
+        found.epochs == [2]
+        and found.last == 3
+        and sorted(path.name for path in made.history.iterdir())
+        == [
+            "epoch-0002.safetensors",
+            "epoch-0003.safetensors",
+        ]
+    )
     model = model_of(made)
     assert same(found.weights(3), model.state_dict())
     assert not same(found.weights(2), found.weights(3))
@@ -110,6 +115,8 @@ def test_no_history_and_an_incomplete_one(made: Run, tmp_path: Path) -> None:
     bare = small(tmp_path / "bare", history=0)
     with pytest.raises(UserError, match=r"history: .*bare kept none; train with --history half"):
         History(bare)
+    with pytest.raises(UserError, match=r"history: .*one kept the finished model alone; train with --history half"):
+        History(small(tmp_path / "one", history=1))
     cut = small(tmp_path / "cut")
     history_path(cut, 2).unlink()
     with pytest.raises(UserError, match=r"history: .*cut lacks epoch 2"):

@@ -1,7 +1,7 @@
 """Repairs: what is done to a trained model."""
 
 from ukemi.repairs.adversarial import fine_tune
-from ukemi.repairs.dare import Dare, Dared, dare
+from ukemi.repairs.dare import Dare, Dared, LimitMissed, dare
 from ukemi.repairs.ground import Ground, ground_of
 from ukemi.repairs.mining import Mined, mine, mine_at_random
 from ukemi.repairs.null import null_control, random_change
@@ -12,6 +12,7 @@ __all__ = [
     "Dare",
     "Dared",
     "Ground",
+    "LimitMissed",
     "Mined",
     "Retrain",
     "Trial",

@@ -1,9 +1,10 @@
-"""DARE (Zhang et al., ASE 2022): slice the network, mine its history, tune each class's own synapses, write the weights back."""
+"""DARE (Zhang et al., ASE 2022): slice the network, mine its history, tune each class's own synapses, write it back."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from time import monotonic
 from typing import Annotated, Any, Literal
@@ -23,6 +24,7 @@ from ukemi.repairs.more import free_folder, further, write_tuned
 from ukemi.repairs.tuning import (
     Loss,
     Score,
+    Trial,
     Tuned,
     cross_entropy,
     mean_loss,
@@ -33,7 +35,7 @@ from ukemi.repairs.tuning import (
 )
 from ukemi.repairs.twins import joined, saved, twins_of
 from ukemi.schema import Number, Schema
-from ukemi.slicing import KeyLayer, Reading, Slices, slices_of
+from ukemi.slicing import KeyLayer, Reading, Slices, check_slices, slices_of
 from ukemi.training import Run
 from ukemi.training.sets import weights_hash
 
@@ -83,6 +85,10 @@ class Dare(Schema):
         return self.variant not in ("dare-s", "dare-sl")
 
 
+class LimitMissed(UserError):
+    """Every tuned state lost more accuracy than is allowed: a table shows "-"."""
+
+
 @dataclass(frozen=True)
 class Dared:
     """What a repair with DARE did."""
@@ -112,7 +118,8 @@ def dare(
     score: Score | None = None,
     report: Told | None = None,
 ) -> Dared:
-    """Repairs a run's model, into a new run folder; where no state keeps enough accuracy nothing is written.
+    """Repairs a run's model, into a new run folder; where no state keeps enough accuracy, `LimitMissed` is raised and
+    nothing is written.
 
     `ground`, `mined` (over `ground.aside`), `slices` and `score` are made where they are not given: hand them in to try
     several settings on one model.
@@ -121,11 +128,12 @@ def dare(
     folder = free_folder(run, out, told.variant)
     ground = ground or ground_of(run)
     model, layer = ground.model, target_layer(ground.model, told.p)
+    _check_given(mined, slices, model, layer)
     select_on = saved("select-on", told.select_on, model, ground.selection)
     twins = saved("twins", told.twins, model, ground.mining)
     seconds: dict[str, float] = {}
     with _timed(seconds, "mining"):
-        found = mined or _mined(told, ground, layer, _part(report, "mine"))
+        found = _mined(told, ground, layer, _part(report, "mine")) if mined is None else mined
         mined, chosen = found.among(ground.mining), found.among(ground.selection)
         samples = _samples(told, ground, mined, twins)
     with _timed(seconds, "slicing"):
@@ -152,13 +160,21 @@ def dare(
             report=_part(report, "tune"),
         )
     if tuned.best is None:
-        raise UserError(
+        raise LimitMissed(
             f"repair: every tuned state lost more than {100 * told.allowed_drop:g} points of accuracy on the"
             f" {len(ground.selection)} selection images, so nothing was written; lower --learning-rates."
         )
     done = Dared(Run(folder), mined, tuned, len(samples), *_shares(slices, layer, layers), seconds)
     _write(told, ground, done, layer)
     return done
+
+
+def _check_given(mined: Mined | None, slices: Slices | None, model: nn.Module, layer: KeyLayer) -> None:
+    if slices is not None:
+        check_slices(slices, model)
+    if mined is not None and mined.targets.shape[1] != layer.outputs:
+        width = mined.targets.shape[1]
+        raise UserError(f"mined: its targets have {width} neurons, but layer {layer.name} has {layer.outputs}.")
 
 
 def _mined(told: Dare, ground: Ground, layer: KeyLayer, report: Report | None) -> Mined:
@@ -258,9 +274,14 @@ def _about(told: Dare, ground: Ground, done: Dared, layer: KeyLayer) -> dict[str
         "learning_rate": best.learning_rate,
         "epochs": best.epoch,
         "batch_size": told.batch_size,
-        "trials": [asdict(one) for one in done.tuned.trials],
+        "trials": [_plain(one) for one in done.tuned.trials],
         "seconds": done.seconds,
     }
+
+
+def _plain(trial: Trial) -> dict[str, Any]:
+    """As JSON knows it: a number that is not finite is null."""
+    return {name: value if isfinite(value) else None for name, value in asdict(trial).items()}
 
 
 def _part(report: Told | None, what: str) -> Report | None:

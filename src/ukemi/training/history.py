@@ -60,14 +60,19 @@ def rounded(model: nn.Module, precision: str) -> dict[str, Tensor]:
 
 
 class History:
-    """The historical models of a finished run: `epochs` from 1, the finished model last, and the `weights` of each."""
+    """The historical models of a finished run: `epochs` counted from 1, and the `weights` of each.
+
+    The finished model is the last of DARE's historical models and is kept like them, but no tutor of itself: it is not
+    among `epochs`. (By Algorithm 1 it never wins; rounded to bfloat16 it might, by its rounding.)
+    """
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.epochs = list(kept_epochs(Run.config_of(run.folder)))
+        *self.epochs, self.last = list(kept_epochs(Run.config_of(run.folder))) or [0]
         if not self.epochs:
-            raise UserError(f"history: {run.folder} kept none; train with --history half.")
-        for epoch in self.epochs:
+            none = "the finished model alone" if self.last else "none"
+            raise UserError(f"history: {run.folder} kept {none}; train with --history half.")
+        for epoch in (*self.epochs, self.last):
             if not history_path(run, epoch).is_file():
                 raise UserError(f"history: {run.folder} lacks epoch {epoch} (the file {history_path(run, epoch)}).")
 
@@ -82,7 +87,7 @@ class History:
     def check(self, model: nn.Module) -> None:
         """Refuses a history that belongs to another model than this finished one: names, shapes, and the values of the
         last epoch."""
-        path = history_path(self.run, self.epochs[-1])
+        path = history_path(self.run, self.last)
         found = read_checkpoint(path)
         wanted = rounded(model, str(found.values.get("precision")))
         for name in sorted(found.tensors.keys() | wanted.keys()):
