@@ -1,14 +1,18 @@
 """The history of a run: which epochs are kept, that they are whole, and that a foreign one is refused."""
 
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from ukemi import UserError
 from ukemi.cli.main import run as command
+from ukemi.data import load
 from ukemi.training import Run, TrainConfig, history, train
 from ukemi.training.checkpoints import read_checkpoint
 from ukemi.training.history import History, history_path, keep, kept_epochs, rounded, size_on_disk
@@ -16,8 +20,25 @@ from ukemi.training.setup import load_sets, trained_model
 
 
 def settings(out: Path, **more: Any) -> TrainConfig:
-    usual = {"model": "lenet5", "epochs": 3, "batch_size": 2700, "history": 2, "out": out, "device": "cpu"}
-    return TrainConfig(**{**usual, **more})
+    """For a run on 200 images that lie beside it."""
+    few = out.parent / "few.npz"
+    if not few.exists():
+        data = load("fashion-mini").train.take(torch.arange(0, 6000, 30))
+        pixels, labels = data.images[torch.arange(200)].numpy(), data.labels.numpy()
+        out.parent.mkdir(parents=True, exist_ok=True)
+        np.savez(few, x_train=pixels, y_train=labels, x_test=pixels[:20], y_test=labels[:20])
+    usual = {"data": str(few), "model": "lenet5", "epochs": 3, "batch_size": 90, "history": 2, "device": "cpu"}
+    return TrainConfig(**{**usual, **more, "out": out})
+
+
+def copied(run: Run, folder: Path, **changes: str) -> Run:
+    """The run with some lines of its config changed."""
+    shutil.copytree(run.folder, folder)
+    text = (folder / "config.toml").read_text()
+    for name, value in changes.items():
+        text = re.sub(rf"^{name} = .*$", f"{name} = {value}", text, flags=re.MULTILINE)
+    (folder / "config.toml").write_text(text)
+    return Run(folder)
 
 
 def small(out: Path, **more: Any) -> Run:
@@ -112,28 +133,29 @@ def test_the_size_is_said_before_and_a_full_disk_is_refused(
 
 
 def test_no_history_and_an_incomplete_one(made: Run, tmp_path: Path) -> None:
-    bare = small(tmp_path / "bare", history=0)
+    bare = copied(made, tmp_path / "bare", history="0")
     with pytest.raises(UserError, match=r"history: .*bare kept none; train with --history half"):
         History(bare)
     with pytest.raises(UserError, match=r"history: .*one kept the finished model alone; train with --history half"):
-        History(small(tmp_path / "one", history=1))
-    cut = small(tmp_path / "cut")
+        History(copied(made, tmp_path / "one", history="1"))
+    cut = copied(made, tmp_path / "cut")
     history_path(cut, 2).unlink()
     with pytest.raises(UserError, match=r"history: .*cut lacks epoch 2"):
         History(cut)
 
 
 def test_a_history_of_another_model_is_refused(made: Run, tmp_path: Path) -> None:
-    seed = small(tmp_path / "seed", seed=4)
+    other = model_of(made)
+    with torch.no_grad():
+        next(other.parameters()).add_(1e-6)
     with pytest.raises(UserError, match=r"belongs to another model \(the values of .* are not those"):
-        History(made).check(model_of(seed))
-    other = small(tmp_path / "other", model="demo-cnn")
+        History(made).check(other)
     with pytest.raises(UserError, match=r"belongs to another model \(.* is .*absent"):
-        History(made).check(model_of(other))
+        History(made).check(nn.Linear(2, 2))
 
 
 def test_a_damaged_or_renamed_file_is_never_read(made: Run, tmp_path: Path) -> None:
-    run = small(tmp_path / "run")
+    run = copied(made, tmp_path / "run")
     first, last = history_path(run, 2), history_path(run, 3)
     first.write_bytes(last.read_bytes())
     with pytest.raises(UserError, match="doesn't hold the weights of epoch 2"):
