@@ -65,7 +65,7 @@ def test_a_file_brings_all_back(tmp_path: Path) -> None:
     for each in fields(Slices):
         one, other = getattr(found, each.name), getattr(again, each.name)
         if isinstance(one, dict):
-            assert one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)
+            assert list(one) == list(other) and all(one[name].equal(other[name]) for name in one)
         else:
             assert one == other
     assert again.model_hash == weights_hash(model) and again.reading == "released"

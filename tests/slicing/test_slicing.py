@@ -287,6 +287,29 @@ def test_functions_mean_what_layers_mean(reading: str) -> None:
     assert all(one.any() for one in by_calls.contributions.values())
 
 
+class Differing(nn.Module):
+    """The difference of two convolutions' largest places."""
+
+    def __init__(self, pool: nn.Module | None = None) -> None:
+        super().__init__()
+        self.one, self.two, self.pool = nn.Conv2d(2, 3, 1, bias=False), nn.Conv2d(2, 3, 1, bias=False), pool
+        self.head = nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.one(x) + self.two(x) if self.pool else self.one(x) - self.two(x)
+        return self.head(self.pool(x).flatten(1) if self.pool else x.amax((-1, -2)))
+
+
+@pytest.mark.parametrize("reading", READINGS)
+@pytest.mark.parametrize("pool", [nn.AdaptiveMaxPool2d(1), nn.MaxPool2d(4)])
+def test_a_difference_is_a_sum_with_negative_weights(reading: str, pool: nn.Module) -> None:
+    one, other = Differing().double(), Differing(pool).double()
+    other.load_state_dict(one.state_dict())
+    other.two.weight.data.neg_()
+    first, second = (slices_of(net, samples(6, 2), reading=reading).contributions for net in (one, other))
+    assert all(first[name].equal(second[name]) and first[name].any() for name in first)
+
+
 def test_flattened_units_belong_to_their_channel() -> None:
     conv, head = nn.Conv2d(2, 3, 1, bias=False).double(), nn.Linear(3 * 16, 2).double()
     data, net = samples(4, 2), nn.Sequential(conv, nn.Flatten(), head)
@@ -386,10 +409,19 @@ def test_what_cannot_be_sliced_is_named(net, said: str) -> None:
         slices_of(net(), samples(4, 2))
 
 
-def test_what_only_channels_can_follow_is_named() -> None:
-    net = flat_net(nn.Upsample(scale_factor=2), nn.MaxPool2d(2))
+@pytest.mark.parametrize(
+    ("layers", "said"),
+    [
+        ((nn.Upsample(scale_factor=2), nn.MaxPool2d(2)), r"layer '1' \(Upsample\) mixes them"),
+        ((nn.AdaptiveAvgPool2d(3), nn.ZeroPad2d((0, 1, 1, 0))), r"layer '1' .* has windows of different sizes"),
+        ((nn.ReflectionPad2d(1), nn.AvgPool2d(3, 1)), r"layer '1' \(ReflectionPad2d\) mixes them"),
+        ((nn.Conv2d(3, 3, 3, padding=1, padding_mode="reflect"),), r"layer '1' \(Conv2d\) doesn't pad by zeros"),
+    ],
+)
+def test_what_only_channels_can_follow_is_named(layers: tuple[nn.Module, ...], said: str) -> None:
+    net = flat_net(*layers)
     assert slices_of(net, samples(4, 2)).synapses["0.weight"].any()
-    with pytest.raises(UserError, match=r"reading: nnslicer follows single places, but .* resizes a map"):
+    with pytest.raises(UserError, match="reading: nnslicer follows single places, but " + said):
         slices_of(net, samples(4, 2), reading="nnslicer")
 
 

@@ -128,12 +128,13 @@ def layers_of(found: Slices) -> list[Layer]:
     """The layers in the order of execution."""
     layers = []
     shares = found.shares()
-    for (weight, kept_KOI), (name, key_KO) in zip(found.synapses.items(), found.neurons.items(), strict=True):
+    for name, key_KO in found.neurons.items():
+        kept_KOI = found.synapses[f"{name}.weight"]
         layers.append(
             Layer(
                 name,
                 kept_KOI[0].numel(),
-                shares[weight].cpu(),
+                shares[f"{name}.weight"].cpu(),
                 float(kept_KOI.all(0).double().mean()),
                 1 - float(kept_KOI.any(0).double().mean()),
                 key_KO.shape[1],

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from ukemi.errors import UserError
 from ukemi.slicing.channels import Activity, Add, Runs
@@ -30,7 +31,7 @@ def check(plan: Plan) -> None:
     for step in plan.steps:
         what = ""
         if isinstance(step, Passed) and step.mixed:
-            what = f"{step.node!r} {step.mixed}"
+            what = f"{step.mixed} mixes them"
         if isinstance(step, Pooled) and step.window is None:
             what = f"{step.what} has windows of different sizes"
         if isinstance(step, Weighted) and getattr(step.layer, "padding_mode", "zeros") != "zeros":
@@ -65,33 +66,36 @@ class _Walk:
             case Reshaped():
                 return [given.reshape(len(given), *step.before)]
             case Passed(pads=pads) if pads:
-                return [torch.nn.functional.pad(given, [-pad for pad in pads])]
+                return [F.pad(given, [-pad for pad in pads])]
         return [given]
 
     def _weights(self, step: Weighted, given: Tensor) -> Tensor:
+        """Q is a sample, a place and a group of channels; T are the terms that the group's outputs there sum up."""
         columns_NIFL = _columns(step, self.activity.moved(step.sources[0]))
-        weight_OIF = step.used().to(columns_NIFL.dtype)
         count, _, _, places = columns_NIFL.shape
-        outputs, inputs, _ = weight_OIF.shape
         terms_QT = columns_NIFL.unflatten(1, (step.groups, -1)).permute(0, 4, 1, 2, 3).flatten(0, 2).flatten(1)
+        weight_OIF = step.used().to(terms_QT.dtype)
+        outputs, inputs, _ = weight_OIF.shape
         given_NLO = given.reshape(count, outputs, places).transpose(1, 2)
-        run_N = torch.zeros(count, dtype=torch.int64, device=given.device)
-        for at, (_, rows) in enumerate(self.runs):
-            run_N[rows] = at
-        signs_KI = given.new_zeros(len(self.runs) * outputs, inputs)
-        back_QT = torch.zeros_like(terms_QT)
-        at_R3 = given_NLO.nonzero()
-        for part_R3 in at_R3.split(_rows(terms_QT)):
-            sample_R, place_R, output_R = part_R3.unbind(1)
-            source_R = (sample_R * places + place_R) * step.groups + output_R // (outputs // step.groups)
-            signs_RT = _signs(terms_QT[source_R] * weight_OIF[output_R].flatten(1), self.theta)
+        back_QT, signs_KI = torch.zeros_like(terms_QT), given.new_zeros(len(self.runs) * outputs, inputs)
+        run_N = self._run_of(given)
+        # outputs that contribute nothing are left out
+        for at_R3 in given_NLO.nonzero().split(_rows(terms_QT)):
+            sample_R, place_R, output_R = at_R3.unbind(1)
+            q_R = (sample_R * places + place_R) * step.groups + output_R // (outputs // step.groups)
+            signs_RT = _signs(terms_QT[q_R] * weight_OIF[output_R].flatten(1), self.theta)
             signs_RT *= given_NLO[sample_R, place_R, output_R].sign()[:, None]
-            back_QT.index_add_(0, source_R, signs_RT)
+            back_QT.index_add_(0, q_R, signs_RT)
             signs_KI.index_add_(0, run_N[sample_R] * outputs + output_R, signs_RT.unflatten(1, (inputs, -1)).sum(2))
-        for (label, _), signs_OI in zip(self.runs, signs_KI.unflatten(0, (len(self.runs), -1)), strict=True):
+        for (label, _), signs_OI in zip(self.runs, signs_KI.split(outputs), strict=True):
             self.add(step, label, signs_OI, signs_OI)
         back_NLGIF = back_QT.unflatten(1, (inputs, -1)).unflatten(0, (count, places, step.groups))
         return _folded(step, back_NLGIF.permute(0, 2, 3, 4, 1).flatten(1, 2))
+
+    def _run_of(self, given: Tensor) -> Tensor:
+        """Which of the runs each sample belongs to, int64 `[N]`."""
+        lengths = torch.tensor([rows.stop - rows.start for _, rows in self.runs], device=given.device)
+        return torch.arange(len(self.runs), device=given.device).repeat_interleave(lengths)
 
     def _mean(self, step: Pooled, given: Tensor) -> Tensor:
         window = _window(step)

@@ -88,6 +88,7 @@ def write_slices(path: Path, slices: Slices, *, contributions: bool = True) -> N
     tensors = {f"{part}.{name}": one for part in parts for name, one in getattr(slices, part).items()}
     values = {each.name: getattr(slices, each.name) for each in fields(slices) if each.name not in _TENSORS}
     values |= {"kind": KIND, "slices_schema": SCHEMA, "classes": list(slices.classes)}
+    values["layers"] = list(slices.neurons)  # safetensors sorts names, but layers have the order of execution
     write_checkpoint(path, tensors, values)
 
 
@@ -112,12 +113,18 @@ def read_slices(path: Path, model: nn.Module | None = None) -> Slices:
 def _made(path: Path, tensors: Mapping[str, dict[str, Tensor]], values: dict[str, Any]) -> Slices:
     """A sealed file may still have been sealed by another program: what is missing is named."""
     wanted = [each.name for each in fields(Slices) if each.name not in _TENSORS]
-    for name in wanted:
+    for name in (*wanted, "layers"):
         if name not in values:
             raise UserError(f"slices: {path} has no {name}.")
-    found = Slices(**{**tensors, **{name: values[name] for name in wanted}, "classes": tuple(values["classes"])})
-    masks = [*found.synapses.values(), *found.neurons.values()]
-    alike = all(len(one) == len(found.classes) and one.dtype == torch.bool for one in masks)
-    if not found.synapses or not alike or set(found.synapses) != {f"{name}.weight" for name in found.neurons}:
+    layers, classes = values["layers"], tuple(values["classes"])
+    weights = [f"{layer}.weight" for layer in layers]
+    masks = [*tensors["synapses"].values(), *tensors["neurons"].values()]
+    whole = bool(layers) and all(len(one) == len(classes) and one.dtype == torch.bool for one in masks)
+    if not whole or {*weights} != {*tensors["synapses"]} or {*layers} != {*tensors["neurons"]}:
         raise UserError(f"slices: {path} doesn't hold together.")
-    return found
+    return Slices(
+        **{name: values[name] for name in wanted} | {"classes": classes},
+        synapses={name: tensors["synapses"][name] for name in weights},
+        neurons={name: tensors["neurons"][name] for name in layers},
+        contributions={name: tensors["contributions"][name] for name in weights if name in tensors["contributions"]},
+    )

@@ -51,7 +51,7 @@ class Weighted(Step):
 
 @dataclass(frozen=True)
 class Passed(Step):
-    """Hands every channel on; every place too, unless `mixed` names what it does to places. `pads` were added."""
+    """Hands every channel on, and every place too unless `mixed` names what mixes them. `pads` were added."""
 
     mixed: str = ""
     pads: tuple[int, ...] = ()
@@ -172,7 +172,7 @@ class _Reader:
             (known.MAX_POOLS + known.AVERAGE_POOLS, self._pooled),
             (known.ADAPTIVE_POOLS + known.MEANS + known.LARGEST, self._gathered),
             (known.PADDING, self._padded),
-            (known.RESIZING, lambda node, module: Passed(node.name, self._one(node), "resizes a map")),
+            (known.RESIZING, self._resized),
         ]
 
     def _weighted(self, node: fx.Node, module: nn.Module) -> Step:
@@ -240,10 +240,13 @@ class _Reader:
         window = even(_places(before), _places(after) if len(after) == 3 else (1, 1))
         return Pooled(node.name, source, _named(node, module), one_of(node, module, kinds), window)
 
+    def _resized(self, node: fx.Node, module: nn.Module | None) -> Step:
+        return Passed(node.name, self._one(node), mixed=_named(node, module))
+
     def _padded(self, node: fx.Node, module: nn.Module | None) -> Step:
         pads = tuple(setting(node, module, 1, "padding" if module else "pad"))
         if module is None and setting(node, None, 2, "mode", "constant") != "constant":
-            return Passed(node.name, self._one(node), "pads a map by its own values")
+            return self._resized(node, module)
         if len(pads) != 4:
             raise self.refused(node, "only maps may be padded")
         return Passed(node.name, self._one(node), pads=pads)
