@@ -215,7 +215,8 @@ def test_the_command(made: Run, tmp_path: Path, capsys: pytest.CaptureFixture[st
     said = " ".join(capsys.readouterr().out.split())
     for part in ("images mined", "key neurons, key synapses", "before,", "mining", "slicing", "tuning", "evaluate"):
         assert part in said
-    assert "Accuracy" in (tuned / "training.html").read_text()
+    page = (tuned / "training.html").read_text()
+    assert "Accuracy" in page and "repair.mined" in page and "trials" not in page
     assert json.loads((tuned / "repair.json").read_text())["settings"]["q"] == 90
     assert command(["evaluate", str(tuned), "--images", "20", "--out", str(tmp_path / "e")]) == 0
     assert command(["attack", str(tuned), "--attack", "fgsm", "--epsilon", "0.01", "--images", "20"]) == 0

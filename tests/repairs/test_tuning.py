@@ -129,6 +129,21 @@ def test_without_slices_the_gradient_is_the_plain_one() -> None:
         assert torch.allclose(tuner.weights[one.weight].grad, model.get_parameter(one.weight).grad)  # type: ignore[arg-type]
 
 
+def test_slices_that_keep_everything_change_nothing() -> None:
+    """q = 100 is the variant without slicing, but for the order of sums."""
+    model, data = residual(), some_data(40)
+    slices, layer = random_slices(model, 1.1), target_layer(model)
+    slices.neurons[layer.name][:] = True
+    layers, targets = trainable_layers(model)[:3], mined_of(model, data).targets
+    states = []
+    for given in (slices, None):
+        tuner = Tuner(copy.deepcopy(model), layers, regression(layer, given), given, 1e-3)
+        for _ in range(3):
+            tuner.step(data.images[torch.arange(40)], data.labels, targets)
+        states.append(tuner.model.state_dict())
+    assert all(torch.allclose(states[0][name], states[1][name], atol=1e-5) for name in states[0])
+
+
 def test_only_owned_weights_move_and_all_else_keeps_its_bits() -> None:
     """Slices of 10 %, as q = 10 leaves them: many weights belong to no class."""
     model, data = residual(), some_data(60)

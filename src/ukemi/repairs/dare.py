@@ -20,7 +20,7 @@ from ukemi.models.inference import home_of
 from ukemi.randomness import Stream
 from ukemi.repairs.ground import Ground, ground_of
 from ukemi.repairs.mining import Mined, Report, mine, mine_at_random
-from ukemi.repairs.more import free_folder, further, write_tuned
+from ukemi.repairs.more import beside, free_folder, write_tuned
 from ukemi.repairs.tuning import (
     Loss,
     Score,
@@ -227,13 +227,10 @@ def _write(told: Dare, ground: Ground, done: Dared, layer: KeyLayer) -> None:
     """The new run folder: the run's own data and split, the best state, the lines of its learning rate."""
     best, config = done.tuned.best, ground.config
     assert best is not None
-    own = {name: getattr(config, name) for name in ("data_folder", "size", "validation", "seed")}
-    tuned = further(
+    tuned = beside(
         config,
         ground.run,
-        Path(config.data),
         done.run.folder,
-        **own,
         epochs=best.epoch,
         learning_rate=best.learning_rate,
         batch_size=max(2, told.batch_size),

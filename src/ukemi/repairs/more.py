@@ -31,6 +31,12 @@ def further(config: TrainConfig, run: Run, data: Path, out: Path, **changes: Any
     return TrainConfig(**{**kept, **more, **changes})
 
 
+def beside(config: TrainConfig, run: Run, out: Path, **changes: Any) -> TrainConfig:
+    """As `further`, but on the run's own data, split as the run split them."""
+    own = {name: getattr(config, name) for name in ("data_folder", "size", "validation", "seed")}
+    return further(config, run, Path(config.data), out, **{**own, **changes})
+
+
 def free_folder(run: Run, out: Path | None, what: str) -> Path:
     """Where a repair writes: `out`, or beside the run; one that holds a run already is refused before any work."""
     folder = out or run.folder.with_name(f"{run.folder.name}-{what}")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ukemi import randomness
 from ukemi.errors import UserError
 from ukemi.randomness import Stream
-from ukemi.repairs.more import REPAIR, free_folder, further, pixels, read_about, write_npz, write_tuned
+from ukemi.repairs.more import REPAIR, beside, free_folder, further, pixels, read_about, write_npz, write_tuned
 from ukemi.training import Run, train
 from ukemi.training.sets import weights_hash
 from ukemi.training.setup import fixed_subset, load_sets, trained_model
@@ -68,8 +68,7 @@ def _random(run: Run, like: Run, seed: int, folder: Path, quiet: bool) -> Run:
     tuned, _ = trained_model(like, Run.config_of(like.folder), sets.test)
     _check_origin(model, like)
     state = random_change(model, tuned.state_dict(), seed=seed)
-    own = {name: getattr(config, name) for name in ("data_folder", "size", "validation", "seed")}
-    told = further(config, run, Path(config.data), folder, **own, epochs=1)
+    told = beside(config, run, folder, epochs=1)
     about = {"repair": "null", "kind": "random", "seed": seed, "origin": str(run.folder.resolve())}
     return write_tuned(told, state, test.classes, [], about | {"like": str(like.folder.resolve())})
 
