@@ -136,8 +136,8 @@ def test_slices_that_keep_everything_change_nothing() -> None:
     slices.neurons[layer.name][:] = True
     layers, targets = trainable_layers(model)[:3], mined_of(model, data).targets
     states = []
-    for given in (slices, None):
-        tuner = Tuner(copy.deepcopy(model), layers, regression(layer, given), given, 1e-3)
+    for kept in (slices, None):
+        tuner = Tuner(copy.deepcopy(model), layers, regression(layer, kept), kept, 1e-3)
         for _ in range(3):
             tuner.step(data.images[torch.arange(40)], data.labels, targets)
         states.append(tuner.model.state_dict())
