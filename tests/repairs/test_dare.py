@@ -184,7 +184,7 @@ def test_what_a_run_lacks_is_said_before_anything_is_written(made: Run, tmp_path
     bare.weights_path.unlink()
     with pytest.raises(UserError, match=r"run: .*bare has no weights yet"):
         dare(bare, out=tmp_path / "out")
-    with pytest.raises(UserError, match=r"p: .* has 4 trainable layers, so p should be a number from 0 to 3, but 4"):
+    with pytest.raises(UserError, match=r"p: .* has 4 trainable layers, so p should be from 0 to 3, but 4"):
         dare(made, Dare(p=4), out=tmp_path / "out")
     with pytest.raises(UserError, match="already holds a run"):
         dare(made, out=other.folder)

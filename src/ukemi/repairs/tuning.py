@@ -37,14 +37,12 @@ def trainable_layers(model: nn.Module) -> list[KeyLayer]:
 
 def target_layer(model: nn.Module, p: int = 1) -> KeyLayer:
     """The layer that the transformed model ends with, l_{r-p}: 1 is the penultimate trainable one, 0 the logits."""
-    layers = trainable_layers(model)
+    layers, name = trainable_layers(model), type(model).__name__
+    if not layers:
+        raise UserError(f"model: {name} has no trainable layer.")
     if not 0 <= p < len(layers):
-        raise UserError(
-            f"p: {type(model).__name__} has {len(layers)} trainable layers, so p should be a number from 0 to"
-            f" {len(layers) - 1}, but {p} was given."
-            if layers
-            else f"model: {type(model).__name__} has no trainable layer."
-        )
+        has = f"{len(layers)} trainable layers" if len(layers) > 1 else "one trainable layer and no penultimate one"
+        raise UserError(f"p: {name} has {has}, so p should be from 0 to {len(layers) - 1}, but {p} was given.")
     return layers[-1 - p]
 
 
