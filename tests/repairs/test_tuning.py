@@ -69,7 +69,7 @@ def test_the_target_layer_counts_from_the_end() -> None:
             target_layer(model, wrong)
     single = nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
     with pytest.raises(
-        UserError, match=r"p: Sequential has one trainable layer and no penultimate one, .* from 0 to 0, but 1"
+        UserError, match=r"has one trainable layer and no penultimate one, .* from 0 to 0, but 1"
     ):
         target_layer(single)
     single.requires_grad_(False)
