@@ -1,0 +1,112 @@
+"""What can't be sliced, and settings that make no sense, are named in one sentence."""
+
+import pytest
+import torch
+from branching import branching, samples
+from torch import Tensor, nn
+
+from ukemi.errors import UserError
+from ukemi.slicing import slices_of
+
+
+class Gated(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(2, 3, 1), nn.Linear(48, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.conv(x)
+        return self.head((x * x.sigmoid()).flatten(1))
+
+
+def flat_net(*layers: nn.Module) -> nn.Sequential:
+    return nn.Sequential(nn.Conv2d(2, 3, 1), *layers, nn.Flatten(), nn.Linear(48, 2)).double()
+
+
+@pytest.mark.parametrize(
+    ("net", "said"),
+    [
+        (lambda: Gated().double(), "operation 'mul' .* two activations are multiplied"),
+        (lambda: flat_net(nn.GroupNorm(1, 3)), r"layer '1' \(GroupNorm\) can't be sliced"),
+        (lambda: flat_net(nn.ConvTranspose2d(3, 3, 1)), r"layer '1' \(ConvTranspose2d\)"),
+        (lambda: flat_net(nn.PixelShuffle(1), nn.Softmax(1)), r"layer '1' \(PixelShuffle\)"),
+        (lambda: nn.Sequential(nn.Flatten(), nn.Softmax(1)), "no Linear or Conv2d layer"),
+        (
+            lambda: nn.Sequential(
+                nn.Conv2d(2, 2, 4), nn.Flatten(0, 1), nn.Flatten(0), nn.Unflatten(0, (-1, 2))
+            ).double(),
+            "can't be sliced",
+        ),
+    ],
+)
+def test_what_cannot_be_sliced_is_named(net, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        slices_of(net(), samples(4, 2))
+
+
+@pytest.mark.parametrize(
+    ("layers", "said"),
+    [
+        ((nn.Upsample(scale_factor=2), nn.MaxPool2d(2)), r"layer '1' \(Upsample\) mixes them"),
+        ((nn.AdaptiveAvgPool2d(3), nn.ZeroPad2d((0, 1, 1, 0))), r"layer '1' .* has windows of different sizes"),
+        ((nn.ReflectionPad2d(1), nn.AvgPool2d(3, 1)), r"layer '1' \(ReflectionPad2d\) mixes them"),
+        ((nn.Conv2d(3, 3, 3, padding=1, padding_mode="reflect"),), r"layer '1' \(Conv2d\) doesn't pad by zeros"),
+    ],
+)
+def test_what_only_channels_can_follow_is_named(layers: tuple[nn.Module, ...], said: str) -> None:
+    net = flat_net(*layers)
+    assert slices_of(net, samples(4, 2)).synapses["0.weight"].any()
+    with pytest.raises(UserError, match="reading: nnslicer follows single places, but " + said):
+        slices_of(net, samples(4, 2), reading="nnslicer")
+
+
+def test_a_network_that_looks_at_values_cannot_be_traced() -> None:
+    class Looking(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(32, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(x.flatten(1) if x.sum() > 0 else -x.flatten(1))
+
+    with pytest.raises(UserError, match=r"Looking can't be traced by torch\.fx"):
+        slices_of(Looking().double(), samples(4, 2))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"q": 0}, "q: a percentage above 0 and up to 100 is expected, but 0 was given"),
+        ({"q": 100.1}, "q: .* but 100.1 was given"),
+        ({"q": float("nan")}, "q: "),
+        ({"theta": 1}, "theta: a share"),
+        ({"reading": "own"}, "reading: 'own' is none of paper, released, set-mean, nnslicer"),
+        ({"batch_size": 0}, "batch-size: 1 or more"),
+        ({"classes": [0, 3]}, r"classes: different labels from 0 to 2 are expected, but \[0, 3\]"),
+        ({"classes": [1, 1]}, "classes: different labels"),
+        ({"classes": []}, "classes: different labels"),
+        ({"baseline": samples(2, side=5)}, "baseline: its images should have the shape"),
+    ],
+)
+def test_bad_settings_are_named(given: dict[str, object], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        slices_of(branching(), samples(6), **given)
+
+
+def test_a_class_without_samples_is_named() -> None:
+    data = samples(6).take(torch.tensor([0, 2, 3]))
+    with pytest.raises(UserError, match="there is no sample of class 'b' to slice by"):
+        slices_of(branching(), data)
+    assert slices_of(branching(), data, classes=[0, 2]).classes == ("a", "c")
+
+
+def test_a_head_that_is_too_small_is_named() -> None:
+    with pytest.raises(UserError, match="5 classes, but 3 logits"):
+        slices_of(branching(), samples(10, 5))
+
+
+def test_numbers_that_are_not_finite_are_named() -> None:
+    model = branching()
+    model.stem.bias.data[0] = torch.inf
+    with pytest.raises(UserError, match="numbers that are not finite"):
+        slices_of(model, samples(6))
