@@ -68,9 +68,7 @@ def test_the_target_layer_counts_from_the_end() -> None:
         with pytest.raises(UserError, match=r"p: Residual has 3 trainable layers, so p should be from 0 to 2"):
             target_layer(model, wrong)
     single = nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
-    with pytest.raises(
-        UserError, match=r"has one trainable layer and no penultimate one, .* from 0 to 0, but 1"
-    ):
+    with pytest.raises(UserError, match=r"has one trainable layer and no penultimate one, .* from 0 to 0, but 1"):
         target_layer(single)
     single.requires_grad_(False)
     with pytest.raises(UserError, match="model: Sequential has no trainable layer"):
