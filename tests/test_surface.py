@@ -15,6 +15,7 @@ import ukemi
 from ukemi.augmenters import AUGMENTERS, PRESETS
 from ukemi.cli.attack import AttackCommandConfig
 from ukemi.cli.augmenters import AugmentersConfig
+from ukemi.cli.dare import DareConfig, NullConfig
 from ukemi.cli.data import DataConfig
 from ukemi.cli.demo import DemoConfig
 from ukemi.cli.evaluate import EvaluateConfig
@@ -80,9 +81,9 @@ PUBLIC = [
 
 FLAGS = {
     "train": """augmenter autotune average batch-size channels-last checkpoint-minutes compile cuda-graphs data
-        data-folder device drops epochs flips genes learning-rate model model-arguments momentum objective optimiser out
-        precision robust-every robust-images schedule seed size smoothing space tensorboard validate-every validation
-        weight-decay weights""",
+        data-folder device drops epochs flips genes history history-precision learning-rate model model-arguments
+        momentum objective optimiser out precision robust-every robust-images schedule seed size smoothing space
+        tensorboard validate-every validation weight-decay weights""",
     "evaluate": """adversarial-set attack confidence data data-folder device epsilon epsilons fail-under gallery gamma
         genes grid images junit landscapes levels mean mean-accuracy model model-arguments norm out overshoot restarts
         run searches seed size space split std step-size steps theta weights""",
@@ -92,6 +93,9 @@ FLAGS = {
         seed seeds size space split std weights""",
     "repair retrain": "epochs out run",
     "repair adversarial": "batch-size clean epochs learning-rate out run sets",
+    "repair dare": """allowed-drop batch-size epochs epsilon learning-rates out p q reading run samples select-on twins
+        variant""",
+    "repair null": "kind like out run seed",
     "selfcheck": """data data-folder device epsilon images mean model model-arguments out queries run seed size split
         std steps tolerance weights""",
     "slice": """batch-size contributions data data-folder device mean model model-arguments out profile q reading run
@@ -122,6 +126,8 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "search": SearchConfig,
     "repair retrain": RetrainConfig,
     "repair adversarial": AdversarialConfig,
+    "repair dare": DareConfig,
+    "repair null": NullConfig,
     "selfcheck": SelfcheckConfig,
     "slice": SliceConfig,
     "demo": DemoConfig,

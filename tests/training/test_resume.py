@@ -80,6 +80,7 @@ def settings(images: Path, out: Path, augmenter: str) -> dict[str, Any]:
         "space": "t2",
         "device": "cpu",
         "checkpoint_minutes": 1e-9,  # after every step
+        "history": 2,
         "out": out,
         **MORE.get(augmenter, {}),
     }
@@ -101,6 +102,11 @@ def finished(folder: Path) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]
     log = [{name: value for name, value in line.items() if name not in TIMES} for line in run.read_log()]
     last = read_checkpoint(newest(run.checkpoints)[0])
     return read_checkpoint(run.weights_path).tensors, log, last.tensors
+
+
+def history(folder: Path) -> dict[str, bytes]:
+    """The files of a run's history; what was left half written is not among them."""
+    return {path.name: path.read_bytes() for path in Run(folder).history.glob("*.safetensors")}
 
 
 def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
@@ -128,6 +134,27 @@ def test_killed_again_and_again_ends_in_the_same_bits(
     expected, found = finished(tmp_path / "whole"), finished(tmp_path / "broken")
     assert equal(expected[0], found[0]) and expected[1] == found[1] and equal(expected[2], found[2])
     assert len(found[1]) == EPOCHS and not list((tmp_path / "broken" / "checkpoints").glob("*.partial"))
+    assert len(history(tmp_path / "broken")) == 2 and history(tmp_path / "whole") == history(tmp_path / "broken")
+
+
+def test_a_history_is_whole_although_each_of_its_writes_was_killed(
+    processes: Any, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first write after a resumed checkpoint is the history's: every point of it is met."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    whole, broken = (settings(images, tmp_path / name, "standard") for name in ("whole", "broken"))
+    for values in (whole, broken):
+        values |= {"checkpoint_minutes": 0, "average": 0.9}  # one checkpoint per epoch
+    assert run_child(processes, whole, "never", 0) == 0
+    assert run_child(processes, broken, "before-write", 1) == -signal.SIGKILL  # the first epoch's checkpoint is written
+    for point in ("before-flush", "in-write", "before-rename", "after-rename"):
+        assert run_child(processes, broken, point, 0) == -signal.SIGKILL
+        assert [path.name for path in newest(tmp_path / "broken" / "checkpoints")] == [
+            "checkpoint-000001-00000000.safetensors"
+        ]
+        assert len(history(tmp_path / "broken")) == (point == "after-rename")
+    assert run_child(processes, broken, "never", 0) == 0
+    assert len(history(tmp_path / "broken")) == 2 and history(tmp_path / "whole") == history(tmp_path / "broken")
 
 
 def test_a_damaged_checkpoint_is_refused_and_the_one_before_it_used(

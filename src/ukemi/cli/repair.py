@@ -8,6 +8,7 @@ from pydantic import Field
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from ukemi.cli.dare import DareConfig, NullConfig, run_dare, run_null
 from ukemi.cli.parse import parse
 from ukemi.cli.train import write_page
 from ukemi.errors import UserError
@@ -65,10 +66,19 @@ def run(arguments: list[str]) -> int:
         raise UserError(f"repair: {word!r} is none of {', '.join(WAYS)}.")
     if word == "retrain":
         return _retrain(parse(RetrainConfig, rest, "repair retrain"))
+    if word == "dare":
+        return _told(run_dare(parse(DareConfig, rest, "repair dare")))
+    if word == "null":
+        return _told(run_null(parse(NullConfig, rest, "repair null")))
     return _adversarial(parse(AdversarialConfig, rest, "repair adversarial"))
 
 
-WAYS: dict[str, type[Schema]] = {"retrain": RetrainConfig, "adversarial": AdversarialConfig}
+WAYS: dict[str, type[Schema]] = {
+    "retrain": RetrainConfig,
+    "adversarial": AdversarialConfig,
+    "dare": DareConfig,
+    "null": NullConfig,
+}
 
 
 def _adversarial(config: AdversarialConfig) -> int:

@@ -7,6 +7,7 @@ from rich.console import Console
 from ukemi import reports
 from ukemi.cli.parse import parse_train, pop
 from ukemi.errors import UserError
+from ukemi.repairs.more import REPAIR, read_about
 from ukemi.training import Run, TrainConfig, train
 
 
@@ -34,5 +35,7 @@ def run(arguments: list[str]) -> int:
 def write_page(finished: Run, config: TrainConfig) -> Path:
     path = finished.folder / "training.html"
     settings = config.model_dump(mode="json", exclude_defaults=False)
+    if (finished.folder / REPAIR).exists():
+        settings["repair"] = {name: said for name, said in read_about(finished).items() if name != "trials"}
     reports.write_training_page(path, f"Training of {finished.folder.name}", finished.read_log(), settings)
     return path

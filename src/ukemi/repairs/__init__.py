@@ -1,6 +1,29 @@
 """Repairs: what is done to a trained model."""
 
 from ukemi.repairs.adversarial import fine_tune
+from ukemi.repairs.dare import Dare, Dared, LimitMissed, dare
+from ukemi.repairs.ground import Ground, ground_of
+from ukemi.repairs.mining import Mined, mine, mine_at_random
+from ukemi.repairs.null import null_control, random_change
 from ukemi.repairs.retraining import Retrain, retrain
+from ukemi.repairs.tuning import Trial, Tuned, tune
 
-__all__ = ["Retrain", "fine_tune", "retrain"]
+__all__ = [
+    "Dare",
+    "Dared",
+    "Ground",
+    "LimitMissed",
+    "Mined",
+    "Retrain",
+    "Trial",
+    "Tuned",
+    "dare",
+    "fine_tune",
+    "ground_of",
+    "mine",
+    "mine_at_random",
+    "null_control",
+    "random_change",
+    "retrain",
+    "tune",
+]

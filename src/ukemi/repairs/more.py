@@ -1,6 +1,8 @@
 """Training a run's model further, on a data set made for it."""
 
 import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,13 @@ from torch import Tensor
 from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.training import Run, TrainConfig
-from ukemi.training.checkpoints import write_whole
+from ukemi.training.checkpoints import write_checkpoint, write_whole
 
 KEPT = ("model", "model_arguments", "space", "genes", "flips", "smoothing", "device", "precision", "channels_last")
 """What a further training takes over from the run."""
+REPAIR = "repair.json"
+SCHEMA = 1
+"""Version of its fields: raised when one changes its meaning or goes."""
 
 
 def further(config: TrainConfig, run: Run, data: Path, out: Path, **changes: Any) -> TrainConfig:
@@ -24,6 +29,12 @@ def further(config: TrainConfig, run: Run, data: Path, out: Path, **changes: Any
     kept = {name: getattr(config, name) for name in KEPT}
     more = {"data": str(data), "weights": run.weights_path, "schedule": "constant", "validation": 0, "out": out}
     return TrainConfig(**{**kept, **more, **changes})
+
+
+def beside(config: TrainConfig, run: Run, out: Path, **changes: Any) -> TrainConfig:
+    """As `further`, but on the run's own data, split as the run split them."""
+    own = {name: getattr(config, name) for name in ("data_folder", "size", "validation", "seed")}
+    return further(config, run, Path(config.data), out, **{**own, **changes})
 
 
 def free_folder(run: Run, out: Path | None, what: str) -> Path:
@@ -62,3 +73,28 @@ def pixels(data: Data) -> Tensor:
 def like(images: Tensor, stored: Tensor) -> Tensor:
     """Float pixels in the type that a set is stored in: bytes are rounded to."""
     return (images * 255).round().to(torch.uint8) if stored.dtype == torch.uint8 else images.to(stored.dtype)
+
+
+def write_tuned(
+    config: TrainConfig,
+    state: Mapping[str, Tensor],
+    classes: Sequence[str],
+    log: Iterable[Mapping[str, Any]],
+    about: Mapping[str, Any],
+) -> Run:
+    """A run folder for weights that were not made by `train`: config, log, weights, and `about` as repair.json."""
+    made = Run.start(config)
+    for line in log:
+        made.write_log(line)
+    write_whole(made.folder / REPAIR, (json.dumps({"schema": SCHEMA, **about}, indent=2) + "\n").encode())
+    write_checkpoint(made.weights_path, state, {"classes": list(classes)})
+    return made
+
+
+def read_about(run: Run) -> dict[str, Any]:
+    """What repair.json says; a run without one is refused."""
+    try:
+        values = json.loads((run.folder / REPAIR).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise UserError(f"run: {run.folder} has no readable {REPAIR}; `ukemi repair dare` writes one.") from None
+    return dict(values)

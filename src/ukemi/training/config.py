@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from torch import Tensor, nn
 
 from ukemi.augmenters import AUGMENTERS, AnyAugmenter, Standard
@@ -97,10 +97,21 @@ class TrainConfig(Schema):
     """On a GPU each step is replayed as one CUDA graph, unless --no-cuda-graphs: small networks wait for launches."""
     checkpoint_minutes: Annotated[Number, Field(ge=0)] = 5.0
     """Minutes between checkpoints inside an epoch; one is written after every epoch anyway."""
+    history: Literal["half"] | int = 0
+    """Keep the weights of this many last epochs, or of the last half, for `ukemi repair dare`; 0 keeps none."""
+    history_precision: Literal["float32", "bfloat16"] = "float32"
+    """bfloat16 keeps the history's parameters at half the size."""
     tensorboard: bool = False
     """Also write TensorBoard files (needs the tensorboard extra)."""
     out: Path | None = None
     """The run folder; default: runs/DATA-MODEL-AUGMENTER-SEED."""
+
+    @field_validator("history", mode="before")
+    @classmethod
+    def _half_or_a_count(cls, given: Any) -> Any:
+        if given == "half" or (isinstance(given, int) and not isinstance(given, bool) and given >= 0):
+            return given
+        raise ValueError("should be half, or a number of epochs from 0 on")
 
     @model_validator(mode="before")
     @classmethod
@@ -123,6 +134,8 @@ class TrainConfig(Schema):
             raise UserError(f"drops should lie between 0 and the {self.epochs} epochs, but {self.drops} was given.")
         if self.autotune and not self.compile:
             raise UserError("autotune goes with compile: give --compile too.")
+        if self.history_epochs() > self.epochs:
+            raise UserError(f"history: {self.history} of the run's {self.epochs} epochs can't be kept.")
         self.chosen_space()
         for part in (self.augmenter, self.objective):
             for name, given in part:
@@ -134,6 +147,10 @@ class TrainConfig(Schema):
 
     def chosen_device(self) -> torch.device:
         return device_of(self.device)
+
+    def history_epochs(self) -> int:
+        """Of how many last epochs the weights are kept; half of an odd number is rounded up."""
+        return -(-self.epochs // 2) if self.history == "half" else self.history
 
     def folder(self) -> Path:
         data = self.data.split(":")[-1] if ":" in self.data else Path(self.data).stem

@@ -32,6 +32,7 @@ from ukemi.training.checkpoints import checkpoint_path, forget_old, write_checkp
 from ukemi.training.config import TrainConfig
 from ukemi.training.display import Display
 from ukemi.training.guard import Guard, TrainingStopped
+from ukemi.training.history import keep, kept_epochs, size_on_disk
 from ukemi.training.run import Run
 from ukemi.training.setup import Sets, batches_of_epoch, fixed_subset, load_model, load_sets, make_model
 
@@ -83,10 +84,13 @@ def train(config: TrainConfig, *, resume: bool = False, quiet: bool = False) -> 
     board = _board(config)
     if not resume:
         state.augmenter.rehearse(state.model, sets.train)
+    size = size_on_disk(config, state.model) if config.history and not resume else None
     run = Run(config.folder()) if resume else Run.start(config)
     with Display(run.folder, config.epochs, quiet) as display, _interruptible() as interrupted, own_stream(device):
         if resume:
             _resume(run, state, display)
+        if size and not quiet:
+            display.note(size)
         network, scorer = _compiled(config, state.model)
         log = _writers(board, run)
         captured = config.cuda_graphs and device.type == "cuda"
@@ -94,7 +98,7 @@ def train(config: TrainConfig, *, resume: bool = False, quiet: bool = False) -> 
         while state.epoch < config.epochs:
             step.forget()
             _epoch(config, run, state, scorer, step, sets.train, display, interrupted)
-            line = _end_of_epoch(config, state, sets)
+            line = _end_of_epoch(config, run, state, sets)
             log(line)
             display.epoch_done(line)
             state.epoch, state.step = state.epoch + 1, 0
@@ -192,7 +196,7 @@ def _alone(config: TrainConfig, state: State, network: nn.Module, images: Tensor
     return logits.clone()
 
 
-def _end_of_epoch(config: TrainConfig, state: State, sets: Sets) -> dict[str, Any]:
+def _end_of_epoch(config: TrainConfig, run: Run, state: State, sets: Sets) -> dict[str, Any]:
     """The epoch's line of the log."""
     device = home_of(state.model)
     loss, right, seen = (float(state.sums[name]) for name in SUMS)
@@ -213,6 +217,8 @@ def _end_of_epoch(config: TrainConfig, state: State, sets: Sets) -> dict[str, An
                 few = fixed_subset(sets.validation, config.robust_images, config.seed)
                 robust = measures.robustness_of(state.model, few, config.chosen_space())
                 line["robust_accuracy"] = robust.robust_accuracy
+        if state.epoch + 1 in kept_epochs(config):
+            line["history_seconds"] = keep(config, run, state.model, state.epoch + 1)
     line["seconds"] = round(state.elapsed(), 3)
     return line
 
@@ -287,6 +293,8 @@ def _resume(run: Run, state: State, display: Display) -> None:
     if checkpoint is None:
         if refused:
             raise UserError(f"resume: {run.folder} holds no whole checkpoint: {refused[-1][1]}")
+        if run.weights_path.exists():  # a repair wrote them, or the checkpoints were cleared away
+            raise UserError(f"resume: {run.folder} holds weights, but no checkpoint to go on from.")
         run.cut_log(0)
         return
     load_model(state.model, checkpoint, run.checkpoints)

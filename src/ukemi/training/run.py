@@ -11,7 +11,7 @@ from ukemi.schema import read_config, toml
 from ukemi.training.checkpoints import Checkpoint, newest, read_checkpoint, write_whole
 from ukemi.training.config import TrainConfig
 
-TIMES = ("seconds", "images_per_second", "scoring_seconds_saved")
+TIMES = ("seconds", "images_per_second", "scoring_seconds_saved", "history_seconds")
 """Fields of the log that two equal runs need not share."""
 
 
@@ -23,6 +23,7 @@ class Run:
         self.log_path = folder / "log.jsonl"
         self.checkpoints = folder / "checkpoints"
         self.weights_path = folder / "model.safetensors"
+        self.history = folder / "history"
 
     @staticmethod
     def start(config: TrainConfig) -> "Run":

@@ -1,0 +1,96 @@
+"""Null controls: does a repair do more than any change of its size, or any further training of its length, would do?"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ukemi import randomness
+from ukemi.errors import UserError
+from ukemi.randomness import Stream
+from ukemi.repairs.more import REPAIR, beside, free_folder, further, pixels, read_about, write_npz, write_tuned
+from ukemi.training import Run, train
+from ukemi.training.sets import weights_hash
+from ukemi.training.setup import fixed_subset, load_sets, trained_model
+
+Kind = Literal["random", "continued"]
+
+
+def random_change(model: nn.Module, tuned: Mapping[str, Tensor], *, seed: int = 0) -> dict[str, Tensor]:
+    """The model's state with each parameter moved as far as in `tuned`, in a random direction.
+
+    Normal numbers, drawn by (seed, parameter, place), on the very weights that differ in `tuned`, scaled to the norm of
+    their change; parameters and weights that did not move, and all buffers, keep their bits.
+    """
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    for number, (name, weight) in enumerate(model.named_parameters()):
+        if name not in tuned or tuned[name].shape != weight.shape:
+            raise UserError(f"like: it is another network ({name} is not {list(weight.shape)} there).")
+        change = tuned[name].to(weight.device) - weight.detach()
+        moved = change != 0
+        if bool(moved.any()):
+            drawn = torch.where(moved, _normal(weight, seed, number), 0)
+            state[name] += drawn * (change.norm() / drawn.norm())
+    return state
+
+
+def _normal(like: Tensor, seed: int, number: int) -> Tensor:
+    """Box and Muller's normal numbers in the shape of `like`."""
+    place = torch.arange(like.numel(), device=like.device)
+    u_N2 = randomness.uniform(place, genes=2, seed=seed, stream=Stream.WEIGHTS, epoch=number)[:, 0]
+    radius_N = (-2 * torch.log1p(-u_N2[:, 0])).sqrt()
+    return (radius_N * torch.cos(2 * torch.pi * u_N2[:, 1])).view_as(like).to(like.dtype)
+
+
+def null_control(
+    run: Run, like: Run, *, kind: Kind = "random", seed: int = 0, out: Path | None = None, quiet: bool = False
+) -> Run:
+    """A new run folder beside a repaired one: `random` moves the run's weights as far as `like` did, at random;
+    `continued` trains the run's model further on as many of its own training images, with the same optimiser, learning
+    rate, batch size and epochs."""
+    folder = free_folder(run, out, f"null-{kind}")
+    return (_random if kind == "random" else _continued)(run, like, seed, folder, quiet)
+
+
+def _check_origin(model: nn.Module, like: Run) -> None:
+    """Where the repaired run says what it was made from, that has to be this model."""
+    made_from = read_about(like).get("origin_model") if (like.folder / REPAIR).exists() else None
+    if made_from not in (None, weights_hash(model)):
+        raise UserError(f"like: {like.folder} was made from another model than this run's.")
+
+
+def _random(run: Run, like: Run, seed: int, folder: Path, quiet: bool) -> Run:
+    config = Run.config_of(run.folder)
+    sets = load_sets(config)
+    model, test = trained_model(run, config, sets.test)
+    tuned, _ = trained_model(like, Run.config_of(like.folder), sets.test)
+    _check_origin(model, like)
+    state = random_change(model, tuned.state_dict(), seed=seed)
+    told = beside(config, run, folder, epochs=1)
+    about = {"repair": "null", "kind": "random", "seed": seed, "origin": str(run.folder.resolve())}
+    return write_tuned(told, state, test.classes, [], about | {"like": str(like.folder.resolve())})
+
+
+def _continued(run: Run, like: Run, seed: int, folder: Path, quiet: bool) -> Run:
+    config, about = Run.config_of(run.folder), read_about(like)
+    sets = load_sets(config)
+    model, data = trained_model(run, config, sets.train)
+    _check_origin(model, like)
+    _, test = trained_model(run, config, sets.test)
+    few = fixed_subset(data, min(int(about["samples"]), len(data)), seed)
+    told = further(
+        config,
+        run,
+        folder / "data.npz",
+        folder,
+        epochs=about["epochs"],
+        learning_rate=about["learning_rate"],
+        batch_size=max(2, about["batch_size"]),
+        optimiser="adam",
+        weight_decay=0,
+        seed=seed,
+    )
+    write_npz(folder / "data.npz", pixels(few), few.labels, test)
+    return train(told, quiet=quiet)

@@ -1,0 +1,232 @@
+"""DARE from a run to a run: its parts share no image, its variants move what they may, and what is wrong is said."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from ukemi import UserError
+from ukemi.attacks.config import AttackConfig
+from ukemi.cli.main import run as command
+from ukemi.measures import accuracy
+from ukemi.measures.attacks import under_attack
+from ukemi.repairs import Dare, LimitMissed, dare, ground, ground_of, mine
+from ukemi.repairs.more import read_about
+from ukemi.repairs.tuning import target_layer
+from ukemi.repairs.twins import joined, saved, twins_of
+from ukemi.slicing import slices_of
+from ukemi.training import Run, TrainConfig, train
+from ukemi.training.checkpoints import read_checkpoint
+from ukemi.training.sets import Recorder, write_set
+from ukemi.training.setup import load_sets, trained_model
+
+QUICK: dict[str, Any] = {"learning_rates": (1e-4,), "epochs": 1}
+
+
+def trained(out: Path, **more: Any) -> Run:
+    usual = {"model": "demo-cnn", "epochs": 4, "batch_size": 250, "history": 3, "validation": 0.2, "device": "cpu"}
+    return train(TrainConfig(**{**usual, **more, "out": out}), quiet=True)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return trained(tmp_path_factory.mktemp("dare") / "run")
+
+
+def weights(run: Run) -> dict[str, Tensor]:
+    return read_checkpoint(run.weights_path).tensors
+
+
+def moved(before: Run, after: Run) -> set[str]:
+    old, new = weights(before), weights(after)
+    assert old.keys() == new.keys()
+    return {name for name in old if not torch.equal(old[name], new[name])}
+
+
+def test_train_mine_and_select_share_no_image(made: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = ground_of(made)
+    parts = [set(part.index.tolist()) for part in (found.train, found.mining, found.selection)]
+    assert [len(part) for part in parts] == [4800, 1080, 120] and len(set.union(*parts)) == 6000
+    assert parts[1] | parts[2] == set(found.aside.index.tolist())
+    sets = load_sets(Run.config_of(made.folder))
+    assert parts[0] == set(sets.train.index.tolist())
+    monkeypatch.setattr(ground, "SELECTION", 300)
+    assert len(ground_of(made).selection) == 300  # at most a quarter
+    monkeypatch.setattr(ground, "SELECTION", 301)
+    assert len(ground_of(made).selection) == 120  # else a tenth
+
+
+@pytest.mark.parametrize("variant", ["dare", "dare-s", "dare-sl", "rand", "dare-adv"])
+def test_each_variant_moves_only_what_it_may(variant: Any, made: Run, tmp_path: Path) -> None:
+    told = Dare(variant=variant, samples=200, **QUICK)
+    done = dare(made, told, out=tmp_path / "tuned")
+    layers = [f"network.{at}.weight" for at in (0, 3, 6, 10)]
+    assert moved(made, done.run) == set(layers if variant == "dare-sl" else layers[:-1])
+    config = Run.config_of(done.run.folder)
+    assert (config.data, config.model, config.validation) == ("fashion-mini", "demo-cnn", 0.2)
+    model, test = trained_model(done.run, config, load_sets(config).test)
+    assert accuracy(model, test, torch.device("cpu"))[0] > 0.5
+    assert done.samples == 200 and (done.key_synapses == 1) == (variant in ("dare-s", "dare-sl"))
+    assert (len(done.mined) == 1080) == (variant == "rand")
+    about = read_about(done.run)
+    assert about["settings"]["variant"] == variant and about["mined"] == len(done.mined)
+    assert set(about["seconds"]) == {"mining", "slicing", "tuning"} and about["target_layer"] == "network.6"
+    log = done.run.read_log()
+    assert [line["epoch"] for line in log] == [0] and log[0]["validation_accuracy"] == about["accuracy_after"]
+
+
+def test_weights_outside_every_slice_keep_their_bits(made: Run, tmp_path: Path) -> None:
+    found = ground_of(made)
+    slices = slices_of(found.model, found.train, q=10)
+    mined = mine(found.model, found.history, found.aside, target_layer(found.model))
+    done = dare(made, Dare(q=10, **QUICK), out=tmp_path / "tuned", ground=found, slices=slices, mined=mined)
+    old, new = weights(made), weights(done.run)
+    assert moved(made, done.run)
+    for name in moved(made, done.run):
+        owned = torch.stack([slices.mask(name, klass, old[name]) for klass in range(10)]).any(0)
+        assert torch.equal(old[name][~owned].view(torch.int32), new[name][~owned].view(torch.int32))
+        assert bool((~owned).any()) or name == "network.0.weight"  # one input channel: ten classes own all of it
+    assert 0.09 < done.key_synapses < 0.2
+    narrow = mine(found.model, found.history, found.aside, "network.3")
+    with pytest.raises(UserError, match=r"mined: its targets have 32 neurons, but layer network.6 has 64"):
+        dare(made, ground=found, mined=narrow, out=tmp_path / "no")
+    with pytest.raises(UserError, match="slices: they were made for another model"):
+        dare(made, ground=found, slices=replace(slices, model_hash="0"), out=tmp_path / "no")
+    again = dare(made, Dare(q=10, **QUICK), out=tmp_path / "again")  # what is handed in changes nothing
+    assert not moved(done.run, again.run)
+
+
+@pytest.fixture(scope="module")
+def fooling(made: Run, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Adversarial sets of images that were kept aside, and of test images."""
+    folder, found = tmp_path_factory.mktemp("sets"), ground_of(made)
+    told = AttackConfig(attack="fgsm", epsilon=0.03)
+    paths = {}
+    config = Run.config_of(made.folder)
+    parts = {"aside": found.aside, "test": trained_model(made, config, load_sets(config).test)[1]}
+    for name, data in parts.items():
+        few, recorder = data.take(torch.arange(300)), Recorder(told.made())
+        under_attack(found.model, few, recorder)
+        split = "test" if name == "test" else "train"
+        paths[name] = folder / f"{name}.safetensors"
+        write_set(paths[name], recorder.set(found.model, few, told, data="fashion-mini", split=split))
+    return paths
+
+
+def test_twins_take_the_gold_standard_of_their_image(made: Run, fooling: dict[str, Path], tmp_path: Path) -> None:
+    found = ground_of(made)
+    mined = mine(found.model, found.history, found.aside, target_layer(found.model)).among(found.mining)
+    twins = saved("twins", [fooling["aside"]], found.model, found.mining)
+    assert twins is not None and set(twins.index.tolist()) <= set(found.mining.index.tolist())
+    both = joined(mined, twins)
+    own = {int(index): at for at, index in enumerate(mined.data.index)}
+    known = [int(index) for index in twins.index if int(index) in own]
+    assert len(both) == len(mined) + len(known) and both.data.index.tolist()[len(mined) :] == known
+    for at, index in enumerate(known, len(mined)):
+        assert torch.equal(both.targets[at], mined.targets[own[index]])
+        assert both.data.labels[at] == mined.data.labels[own[index]]
+    made_here = twins_of(found.model, mined.data.take(torch.arange(20)), 0.05, 0)
+    clean = mined.data.batch(torch.arange(20), "cpu").images
+    far = (made_here.images[torch.arange(20)] - clean).abs().amax((1, 2, 3))
+    assert float(far.max()) <= 0.05 + 1e-6 and float(far.max()) > 0.04
+    done = dare(made, Dare(variant="dare-adv", twins=(fooling["aside"],), **QUICK), out=tmp_path / "t", ground=found)
+    assert done.samples == len(both)
+
+
+def test_the_score_is_accuracy_on_adversarial_sets_where_they_are_given(
+    made: Run, fooling: dict[str, Path], tmp_path: Path
+) -> None:
+    found = ground_of(made)
+    chosen = saved("select-on", [fooling["aside"]], found.model, found.selection)
+    assert chosen is not None and set(chosen.index.tolist()) <= set(found.selection.index.tolist())
+    told = Dare(select_on=(fooling["aside"],), learning_rates=(1e-4, 1e-3), epochs=1)
+    done = dare(made, told, out=tmp_path / "tuned", ground=found)
+    model, _ = trained_model(done.run, Run.config_of(done.run.folder), found.selection)
+    assert done.tuned.best is not None
+    assert accuracy(model, chosen, torch.device("cpu"))[0] == done.tuned.best.score
+    assert done.tuned.best.score == max(one.score for one in done.tuned.trials if one.allowed)
+
+
+def test_sets_of_test_images_are_refused(made: Run, fooling: dict[str, Path], tmp_path: Path) -> None:
+    for more in ({"select_on": (fooling["test"],)}, {"variant": "dare-adv", "twins": (fooling["test"],)}):
+        with pytest.raises(UserError, match=r"^(select-on|twins): .* was made from the test part"):
+            dare(made, Dare(**more, **QUICK), out=tmp_path / "tuned")
+    with pytest.raises(UserError, match="twins belong to the variant dare-adv, but the variant is dare"):
+        Dare(twins=(fooling["aside"],))
+    assert not (tmp_path / "tuned").exists()
+
+
+def copied(run: Run, folder: Path) -> Run:
+    shutil.copytree(run.folder, folder)
+    return Run(folder)
+
+
+def test_what_a_run_lacks_is_said_before_anything_is_written(made: Run, tmp_path: Path) -> None:
+    bare = copied(made, tmp_path / "bare")
+    text = (bare.folder / "config.toml").read_text()
+    (bare.folder / "config.toml").write_text(text.replace("history = 3", "history = 0"))
+    with pytest.raises(UserError, match=r"history: .*bare kept none; train with --history half"):
+        dare(bare, out=tmp_path / "out")
+    (bare.folder / "config.toml").write_text(text.replace("validation = 0.2", "validation = 0"))
+    with pytest.raises(UserError, match=r"run: .*bare kept no images aside; train with --validation 0.5"):
+        dare(bare, out=tmp_path / "out")
+    (bare.folder / "config.toml").write_text(text)
+    other = trained(tmp_path / "other", seed=3)
+    shutil.rmtree(bare.history)
+    shutil.copytree(other.history, bare.history)
+    with pytest.raises(UserError, match=r"history: .* belongs to another model"):
+        dare(bare, out=tmp_path / "out")
+    bare.weights_path.unlink()
+    with pytest.raises(UserError, match=r"run: .*bare has no weights yet"):
+        dare(bare, out=tmp_path / "out")
+    with pytest.raises(UserError, match=r"p: .* has 4 trainable layers, so p should be from 0 to 3, but 4"):
+        dare(made, Dare(p=4), out=tmp_path / "out")
+    with pytest.raises(UserError, match="already holds a run"):
+        dare(made, out=other.folder)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_class_without_samples_is_named(made: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = load_sets(Run.config_of(made.folder))
+    assert whole.validation is not None
+    few = whole.validation.take((whole.validation.labels != 4).nonzero().flatten())
+    monkeypatch.setattr(ground, "load_sets", lambda config: type(whole)(whole.train, few, whole.test))
+    with pytest.raises(UserError, match=r"data: class 'Coat' has no sample among the .* images to mine"):
+        ground_of(made)
+
+
+def test_where_every_state_loses_too_much_nothing_is_written(made: Run, tmp_path: Path) -> None:
+    with pytest.raises(
+        LimitMissed, match=r"every tuned state lost more than 10 points of accuracy on the 120 selection"
+    ):
+        dare(made, Dare(learning_rates=(5.0,), epochs=1), out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command(made: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tuned = tmp_path / "tuned"
+    flags = ["--learning-rates", "1e-5", "1e-4", "--epochs", "1", "--q", "90", "--out", str(tuned)]
+    assert command(["repair", "dare", str(made.folder), *flags]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    for part in ("images mined", "key neurons, key synapses", "before,", "mining", "slicing", "tuning", "evaluate"):
+        assert part in said
+    page = (tuned / "training.html").read_text()
+    assert "Accuracy" in page and "repair.mined" in page and "trials" not in page
+    assert json.loads((tuned / "repair.json").read_text())["settings"]["q"] == 90
+    assert command(["evaluate", str(tuned), "--images", "20", "--out", str(tmp_path / "e")]) == 0
+    assert command(["attack", str(tuned), "--attack", "fgsm", "--epsilon", "0.01", "--images", "20"]) == 0
+    capsys.readouterr()
+    for wrong, why in (
+        (["repair", "dare"], "a run folder is needed"),
+        (["repair", "dare", str(made.folder), "--q", "0"], "q: should be greater than 0"),
+        (["repair", "dare", str(made.folder), "--q", "100.5"], "q: should be less than or equal to 100"),
+        (["repair", "dare", str(tuned), "--out", str(tmp_path / "x")], "kept none; train with --history half"),
+        (["train", "--resume", str(tuned)], "holds weights, but no checkpoint to go on from"),
+    ):
+        assert command(wrong) == 2
+        assert why in " ".join(capsys.readouterr().err.split())
