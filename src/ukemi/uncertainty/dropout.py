@@ -5,7 +5,6 @@ from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from math import prod
 
-import torch
 from torch import Tensor, nn
 
 from ukemi import randomness
@@ -65,7 +64,7 @@ def _dropped(module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]
 
 
 class Masks:
-    """Which rows a pass holds: `shared` rows for each of `index [G]`, each for the passes `first` to `first + many - 1`.
+    """Which rows a pass holds: `shared` rows for each of `index [G]`, each for `many` passes from `first` on.
 
     Rows lie as `[G, shared, many]`. All rows of one index get the same masks, so that individuals of one seed can be
     compared without noise.

@@ -1,8 +1,8 @@
 """Inputs that nobody tested: a genetic search for a pattern of uncertainty around each seed (section 2.3 of the paper).
 
 Two ways to make individuals: noise on pixels in an Linf ball (the paper's), and natural variations (`natural.py`). All
-seeds of a block evolve together; those that are done leave. Every generation has its own dropout masks, the same for all
-individuals of a seed, so that a better fitness is no luck of the masks.
+seeds of a block evolve together; those that are done leave. Every generation has its own dropout masks, the same for
+all individuals of a seed, so that a better fitness is no luck of the masks.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from ukemi.attacks.norms import cube, radius_of
+from ukemi.attacks.norms import cube, length, radius_of
 from ukemi.data import Data
 from ukemi.models.inference import home_of
 from ukemi.schema import Number, Schema
@@ -232,9 +232,19 @@ class _Search:
         sampled: Sampled = self._source(self._best, self._index, turn=CONFIRM)
         met = self._target.scored(sampled, self._labels).met
         found = measured(sampled, self._target.confidence, self._target.against)
-        kept = (self._best, self._labels, self._index, met, self._claimed, self._fitness, self._generations)
-        distance = (self._best - self._seeds).flatten(1).abs().amax(1)
-        return Generated(*(tensor.cpu() for tensor in (*kept, distance)), found.cpu(), self._target, self._evaluations)
+        return Generated(
+            images=self._best.cpu(),
+            labels=self._labels.cpu(),
+            index=self._index.cpu(),
+            success=met.cpu(),
+            claimed=self._claimed.cpu(),
+            fitness=self._fitness.cpu(),
+            generations=self._generations.cpu(),
+            distance=length(self._best - self._seeds, "linf").cpu(),
+            metrics=found.cpu(),
+            target=self._target,
+            evaluations=self._evaluations,
+        )
 
 
 def _joined(parts: list[Generated]) -> Generated:

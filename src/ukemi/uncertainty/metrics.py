@@ -3,9 +3,9 @@
 Probabilities are `[N, K]` for the certain pass and `[T, N, K]` for the stochastic ones. Entropies are in nats.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Literal, get_args
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -50,20 +50,23 @@ class Uncertainty:
 
     def take(self, rows: Tensor) -> "Uncertainty":
         """The metrics of some inputs: positions, or a mask."""
-        return Uncertainty(*(getattr(self, each.name)[rows] for each in _tensors()), passes=self.passes)
+        return self._each(lambda values: values[rows])
 
     def cpu(self) -> "Uncertainty":
-        return Uncertainty(*(getattr(self, each.name).cpu() for each in _tensors()), passes=self.passes)
+        return self._each(Tensor.cpu)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Uncertainty":
+        changed: dict[str, Any] = {name: change(getattr(self, name)) for name in _TENSORS}
+        return replace(self, **changed)
 
 
-def _tensors() -> list:  # type: ignore[type-arg]
-    return [each for each in fields(Uncertainty) if each.name != "passes"]
+_TENSORS = tuple(each.name for each in fields(Uncertainty) if each.name != "passes")
 
 
 def joined(parts: Sequence[Uncertainty]) -> Uncertainty:
     """The metrics of several batches in a row."""
-    columns = ([getattr(part, each.name) for part in parts] for each in _tensors())
-    return Uncertainty(*map(torch.cat, columns), passes=parts[0].passes)
+    columns: dict[str, Any] = {name: torch.cat([getattr(part, name) for part in parts]) for name in _TENSORS}
+    return replace(parts[0], **columns)
 
 
 def prediction_confidence(certain_NK: Tensor, kind: Confidence = "margin") -> Tensor:
@@ -87,7 +90,8 @@ def variation_ratio(drawn_TNK: Tensor, labels_N: Tensor | None = None) -> Tensor
     if labels_N is None:
         counts_NK = torch.zeros_like(drawn_TNK[0]).scatter_add_(1, votes_TN.T, torch.ones_like(drawn_TNK[..., 0].T))
         labels_N = counts_NK.argmax(1)
-    return 1 - (votes_TN == labels_N).to(drawn_TNK.dtype).mean(0)
+    # counted, then divided: 4 of 20 is 0.2, which 1 - 0.8 is not
+    return (votes_TN != labels_N).to(drawn_TNK.dtype).sum(0) / len(votes_TN)
 
 
 def entropy(probabilities: Tensor) -> Tensor:

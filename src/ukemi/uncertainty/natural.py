@@ -31,19 +31,20 @@ class NaturalMaker:
     def children(self, codes: Tensor, fitness_NK: Tensor, generation: int) -> Tensor:
         count, told = codes.shape[1], self._settings
         living = max(2, round(SURVIVING * count))
-        key = {"seed": self._seed, "epoch": generation}
-        best_NS = elitism(fitness_NK, self._index, living, **key)
+        best_NS = elitism(fitness_NK, self._index, living, seed=self._seed, epoch=generation)
         parents_NSG = codes.gather(1, best_NS[..., None].expand(-1, -1, codes.shape[2]))
-        elite = min(told.elite, living)
-        alive_N = torch.full_like(self._index, living)
-        how = Breeding(edge=told.edge, apart=True)
-        return torch.cat(
-            [
-                parents_NSG[:, :elite],
-                bred(parents_NSG, alive_N, self._index, count - elite, self._space, how=how, **key),
-            ],
-            1,
+        elite, alive_N = min(told.elite, living), torch.full_like(self._index, living)
+        made = bred(
+            parents_NSG,
+            alive_N,
+            self._index,
+            count - elite,
+            self._space,
+            seed=self._seed,
+            epoch=generation,
+            how=Breeding(edge=told.edge, apart=True),
         )
+        return torch.cat([parents_NSG[:, :elite], made], 1)
 
     def kept(self, rows: Tensor) -> "NaturalMaker":
         return NaturalMaker(self._space, self._seeds[rows], self._index[rows], self._settings, self._seed)

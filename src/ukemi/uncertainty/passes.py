@@ -116,7 +116,7 @@ def uncertainty_of(
     turn: int = 0,
     report: Report | None = None,
 ) -> Uncertainty:
-    """The metrics of every image of `data`, on the CPU, in bounded memory; `report(done, total)` hears how far it is."""
+    """The metrics of every image of `data`, on the CPU, in bounded memory; `report(done, total)` hears of progress."""
     device = home_of(source.model)
     block = 16 * BLOCK.get(device.type, BLOCK["cpu"])
     parts, done = [], 0

@@ -57,10 +57,10 @@ def youden(low_N: Tensor, high_M: Tensor) -> tuple[float, float]:
     if not len(low_N) or not len(high_M) or len(values) < 2:
         raise UserError("thresholds: benign and attacked validation data do not differ; give the thresholds yourself.")
     limits_L = (values[1:] + values[:-1]) / 2
-    below = [torch.searchsorted(part.double().sort().values, limits_L) / len(part) for part in (low_N, high_M)]
-    gain_L = below[0].double() - below[1].double()
-    at = int(gain_L.argmax())
-    return float(limits_L[at]), float(gain_L[at])
+    low_L, high_L = (torch.searchsorted(part.double().sort().values, limits_L) for part in (low_N, high_M))
+    gain_L = low_L * len(high_M) - high_L * len(low_N)  # whole numbers, so that ties are ties
+    at = int((gain_L == gain_L.max()).nonzero()[0])
+    return float(limits_L[at]), int(gain_L[at]) / (len(low_N) * len(high_M))
 
 
 def found_thresholds(benign: Uncertainty, attacked: Uncertainty) -> Thresholds:

@@ -1,7 +1,8 @@
 """Genetic operators on pixels inside an Linf ball: noise, tournament, pixel exchange, mutation. Tensors only.
 
-Individuals are `[N, K, C, H, W]`; `low` and `high` `[N, C, H, W]` are the ball around each seed, cut with [0, 1], and no
-operator leaves it. Every draw is a function of (seed, generation, index, individual, pixel).
+Individuals are `[N, K, C, H, W]`; a box is the lowest and the highest image `[N, C, H, W]` of the ball around each
+seed, cut with [0, 1], and no operator leaves it. Every draw is a function of (seed, generation, index, individual,
+pixel).
 """
 
 from math import prod

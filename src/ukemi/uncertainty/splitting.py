@@ -3,7 +3,6 @@
 import operator
 import warnings
 from collections.abc import Sequence
-from functools import reduce
 from typing import Any
 
 import torch
@@ -97,4 +96,4 @@ def _same(parts: Cut, whole: Whole, images_NCHW: Tensor) -> bool:
 
 
 def _drops(traced: fx.GraphModule, node: fx.Node) -> bool:
-    return node.op == "call_module" and bool(dropouts_of(reduce(getattr, str(node.target).split("."), traced)))  # type: ignore[arg-type]
+    return node.op == "call_module" and bool(dropouts_of(traced.get_submodule(str(node.target))))
