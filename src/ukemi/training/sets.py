@@ -20,7 +20,12 @@ from ukemi.training.setup import in_classes
 KIND = "adversarial set"
 SCHEMA = 1
 """Version of the fields: raised when one changes its meaning or goes."""
+NO_ATTACK = {"generate": "ukemi generate", "fuzz": "ukemi.uncertainty.fuzzing"}
+"""What else makes sets, under the name that stands in for an attack's."""
 _TENSORS = ("images", "labels", "index", "success", "distance")
+_LATER = ("extras", "notes")
+"""fields that older files lack"""
+_EXTRA = "extra."
 _BLOCK = 1024
 
 
@@ -35,7 +40,7 @@ class AdversarialSet:
     index: Tensor
     """int64 `[N]`: the identities of the images in their data"""
     success: Tensor
-    """bool `[N]`: the origin model is fooled"""
+    """bool `[N]`: the origin model is fooled; in a set of `ukemi generate`: pattern and goal are reached"""
     distance: Tensor
     """`[N]` from the unchanged image, in `norm`"""
     attack: str
@@ -52,12 +57,20 @@ class AdversarialSet:
     """how many samples the whole data set has"""
     model: str = ""
     """SHA-256 of the origin model's weights (`weights_hash`)"""
+    extras: dict[str, Tensor] = field(default_factory=dict)
+    """more about every image, each `[N, …]`: pcs, vr, pe, mi"""
+    notes: dict[str, Any] = field(default_factory=dict)
+    """more about the set, as JSON knows it: success rate, thresholds"""
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def config(self) -> AttackConfig:
         """The attack that made it."""
+        if self.attack in NO_ATTACK:
+            raise UserError(
+                f"adversarial-set: it was made by {NO_ATTACK[self.attack]}, not by an attack that could be run again."
+            )
         return AttackConfig(attack=self.attack, **self.settings)
 
 
@@ -114,9 +127,11 @@ def weights_hash(model: nn.Module) -> str:
 
 def write_set(path: Path, found: AdversarialSet) -> None:
     """Writes the file whole or not at all."""
-    values = {each.name: getattr(found, each.name) for each in fields(found) if each.name not in _TENSORS}
+    apart = (*_TENSORS, "extras")
+    values = {each.name: getattr(found, each.name) for each in fields(found) if each.name not in apart}
     values |= {"kind": KIND, "set_schema": SCHEMA, "classes": list(found.classes)}
-    write_checkpoint(path, {name: getattr(found, name) for name in _TENSORS}, values)
+    extras = {_EXTRA + name: tensor for name, tensor in found.extras.items()}
+    write_checkpoint(path, {name: getattr(found, name) for name in _TENSORS} | extras, values)
 
 
 def read_set(path: Path) -> AdversarialSet:
@@ -135,12 +150,14 @@ def read_set(path: Path) -> AdversarialSet:
 
 def _made(path: Path, tensors: Mapping[str, Tensor], values: dict[str, Any]) -> AdversarialSet:
     """A sealed file may still have been sealed by another program: what is missing is named."""
-    wanted = {each.name for each in fields(AdversarialSet)}
+    wanted = {each.name for each in fields(AdversarialSet) if each.name not in _LATER}
     for name in sorted(wanted - tensors.keys() - values.keys()):
         raise UserError(f"adversarial-set: {path} has no {name}.")
     given = {name: tensors[name] for name in _TENSORS} | {name: values[name] for name in wanted - set(_TENSORS)}
-    found = AdversarialSet(**given | {"classes": tuple(values["classes"])})
-    counts = {len(getattr(found, name)) for name in _TENSORS}
+    extras = {name.removeprefix(_EXTRA): tensor for name, tensor in tensors.items() if name.startswith(_EXTRA)}
+    later = {"extras": extras, "notes": values.get("notes", {}), "classes": tuple(values["classes"])}
+    found = AdversarialSet(**given | later)
+    counts = {len(tensor) for tensor in (*(getattr(found, name) for name in _TENSORS), *extras.values())}
     if len(counts) > 1 or found.images.ndim != 4 or found.norm not in get_args(Norm):
         raise UserError(f"adversarial-set: {path} doesn't hold together (its tensors tell of {sorted(counts)} images).")
     return found

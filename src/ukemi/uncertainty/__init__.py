@@ -2,6 +2,7 @@
 
 from ukemi.uncertainty.calibration import Reliability, expected_calibration_error, reliability
 from ukemi.uncertainty.dropout import dropouts_of, insert_dropout, with_dropout
+from ukemi.uncertainty.fuzzing import GUIDES, Fuzzed, FuzzSettings, fuzz
 from ukemi.uncertainty.generation import Generated, SearchSettings, generate
 from ukemi.uncertainty.metrics import (
     METRICS,
@@ -31,10 +32,13 @@ from ukemi.uncertainty.targets import GOALS, Target
 
 __all__ = [
     "GOALS",
+    "GUIDES",
     "METRICS",
     "PATTERNS",
     "DropoutPasses",
     "Ensemble",
+    "FuzzSettings",
+    "Fuzzed",
     "Generated",
     "Reliability",
     "Sampled",
@@ -49,6 +53,7 @@ __all__ = [
     "dropouts_of",
     "expected_calibration_error",
     "found_thresholds",
+    "fuzz",
     "generate",
     "insert_dropout",
     "measured",
