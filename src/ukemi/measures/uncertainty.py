@@ -1,7 +1,7 @@
 """What a model does not know, source by source: benign, varied, attacked, fuzzed (the study of section 2.2).
 
-Adversarial examples are images turned from right to wrong; benign examples are the whole test part. Thresholds come from
-validation data, never from the images that are profiled.
+Adversarial examples are images turned from right to wrong; benign examples are the whole test part. Thresholds come
+from validation data, never from the images that are profiled.
 """
 
 from collections.abc import Mapping, Sequence

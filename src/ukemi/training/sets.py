@@ -16,6 +16,7 @@ from ukemi.data import Data, as_float
 from ukemi.errors import UserError
 from ukemi.training.checkpoints import read_checkpoint, write_checkpoint
 from ukemi.training.setup import in_classes
+from ukemi.uncertainty import METRICS, Fuzzed, Generated, Uncertainty
 
 KIND = "adversarial set"
 SCHEMA = 1
@@ -113,6 +114,70 @@ class Recorder:
             identities=source.identities,
             model=weights_hash(model),
         )
+
+
+def generated_set(
+    model: nn.Module,
+    seeds: Data,
+    found: Generated,
+    notes: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    *,
+    data: str,
+    split: str,
+    seed: int = 0,
+) -> AdversarialSet:
+    """What a search for a pattern made of `seeds`, with its metrics; `success` is that pattern and goal are reached."""
+    return AdversarialSet(
+        images=found.images,
+        labels=found.labels,
+        index=found.index,
+        success=found.success,
+        distance=found.distance,
+        attack="generate",
+        settings=dict(settings),
+        seed=seed,
+        data=data,
+        split=split,
+        classes=seeds.classes,
+        identities=seeds.identities,
+        model=weights_hash(model),
+        extras=_metrics(found.metrics) | {"fitness": found.fitness, "generations": found.generations},
+        notes=dict(notes),
+    )
+
+
+def fuzzed_set(
+    model: nn.Module,
+    source: Data,
+    found: Fuzzed,
+    metrics: Uncertainty | None = None,
+    *,
+    data: str,
+    split: str,
+    seed: int = 0,
+) -> AdversarialSet:
+    """All that a fuzzer kept of `source`; `success` is that the model is fooled, the others are new and recognised."""
+    return AdversarialSet(
+        images=found.images,
+        labels=found.labels,
+        index=found.index,
+        success=found.turned,
+        distance=found.distance,
+        attack="fuzz",
+        seed=seed,
+        data=data,
+        split=split,
+        classes=source.classes,
+        identities=source.identities,
+        model=weights_hash(model),
+        extras={"genes": found.genes} | ({} if metrics is None else _metrics(metrics)),
+        notes={"coverage": list(found.coverage), "evaluations": found.evaluations},
+    )
+
+
+def _metrics(found: Uncertainty) -> dict[str, Tensor]:
+    return {name: getattr(found, name) for name in ("prediction", *METRICS)}
 
 
 def weights_hash(model: nn.Module) -> str:
