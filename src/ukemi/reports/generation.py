@@ -69,20 +69,21 @@ def numbers_of(found: Generated) -> dict[str, Any]:
 def generation_table(found: Generated) -> Table:
     """One row: how many seeds succeeded, after how many generations."""
     about = (
-        "success: pattern and goal hold under dropout masks that the search never saw, in brackets a 95 % interval;"
+        "success: pattern and goal hold under dropout masks that the search never saw, with its 95 % interval;"
         " claimed: the search stopped on them; fitness: 1 and more is there, below 0 short of the pattern, below -2"
         " short of the goal"
     )
     table = Table(caption=about, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
-    for name in ("pattern", "goal", "seeds", "success", "claimed", "best fitness", "generations"):
-        table.add_column(name, justify="left" if name in ("pattern", "goal") else "right")
+    table.add_column("pattern", no_wrap=True)
+    for name in ("seeds", "success", "95 %", "claimed", "best fitness", "generations"):
+        table.add_column(name, justify="right")
     row = numbers_of(found)
     low, high = row["success_rate_interval_95"]
     table.add_row(
-        row["pattern"],
-        row["goal"],
+        f"{row['pattern']}, {row['goal']}",
         words.count(row["seeds"]),
-        f"{words.percent(row['success_rate'])} ({100 * low:.1f} to {100 * high:.1f})",
+        words.percent(row["success_rate"]),
+        f"{100 * low:.0f}–{100 * high:.0f}",
         words.count(row["claimed"]),
         words.plain(row["best_fitness"]),
         f"{row['mean_generations']:.1f}",

@@ -62,10 +62,10 @@ def pattern_table(profile: Profile) -> Table:
     about = caption.format(pcs, vr, "sampling error of its limit; entropy: of the pattern shares, in bits")
     found = Table(caption=about, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
     found.add_column("source", overflow="fold")
-    for name in ("images", "right", *PATTERNS, "unstable", "entropy"):
+    for name in ("images", "right %", *(f"{name} %" for name in PATTERNS), "unstable %", "entropy"):
         found.add_column(name, justify="right", no_wrap=True)
     for name, cells in _pattern_rows(profile):
-        found.add_row(Text(name), *cells)
+        found.add_row(Text(name), *(cell.removesuffix(f"{words.THIN}%") for cell in cells))
     return found
 
 
