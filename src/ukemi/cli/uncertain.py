@@ -19,12 +19,14 @@ from ukemi.cli.evaluate import BroughtConfig, EvaluateConfig, check_beside, mode
 from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.measures.uncertainty import turned_by, validation_thresholds
+from ukemi.models.inference import home_of
 from ukemi.reports.uncertainty import read_thresholds
 from ukemi.schema import Number
 from ukemi.spaces import Space
+from ukemi.training.checkpoints import read_checkpoint
 from ukemi.training.config import device_of
 from ukemi.training.run import Run
-from ukemi.training.setup import fixed_subset, in_classes, load_sets, trained_model
+from ukemi.training.setup import fixed_subset, in_classes, load_model, load_sets, trained_model
 from ukemi.uncertainty import DropoutPasses, Ensemble, Source, Thresholds, with_dropout
 from ukemi.uncertainty.metrics import Against, Confidence
 from ukemi.uncertainty.patterns import limits_of
@@ -146,7 +148,10 @@ def _member(path: Path, model: nn.Module, data: Data) -> nn.Module:
         member, _ = trained_model(Run(path), Run.config_of(path), data)
         return member
     member = deepcopy(model)
-    models.load_weights(member, path)
+    try:
+        load_model(member, read_checkpoint(path), path)  # ours: weights at the end, or a checkpoint along the way
+    except UserError:
+        models.load_weights(member, path)
     return member
 
 
@@ -174,14 +179,14 @@ def turned(model: nn.Module, data: Data, attack: AttackConfig, seed: int, about:
 
 def recognised(found: Brought) -> Data:
     """The images that the model gets right."""
-    device = found.data.labels.device
+    device = home_of(found.model)
     prediction = torch.cat(
         [
             found.source(batch.images, batch.index).certain.argmax(1)
             for batch in found.data.batches(torch.arange(len(found.data)).split(1024), device)
         ]
     )
-    rows = (prediction == found.data.labels).nonzero().flatten()
+    rows = (prediction.to(found.data.labels.device) == found.data.labels).nonzero().flatten()
     if not len(rows):
         raise UserError("data: the model recognises none of the images.")
     return found.data.take(rows)

@@ -19,7 +19,7 @@ INSERTED = "dropout"
 
 
 def dropouts_of(model: nn.Module) -> list[nn.Module]:
-    """The dropout layers of a model, in the order in which it holds them."""
+    """The dropout layers of a model (not alpha dropout, which stays off), in the order in which it holds them."""
     return [module for module in model.modules() if isinstance(module, KINDS)]
 
 

@@ -23,7 +23,7 @@ from ukemi.uncertainty.metrics import Sampled, Uncertainty, joined, measured
 from ukemi.uncertainty.passes import Source
 from ukemi.uncertainty.targets import Target
 
-VALUES = {"cpu": 2**23, "cuda": 2**28}
+VALUES = {"cpu": 2**23, "cuda": 2**26}
 """pixel values that the individuals of one block of seeds may have"""
 CHECK, CONFIRM = 1_000_000, 2_000_000
 """turns of masks that no generation uses: from CHECK on to check a find during the search, CONFIRM to count it"""

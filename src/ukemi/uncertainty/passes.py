@@ -78,12 +78,12 @@ class DropoutPasses:
         rows, shared = len(images), len(images) // len(index_G)
         values = parts.head(padded(images, groups * shared))
         index_G = padded(index_G, groups)
-        certain = parts.tail(values).softmax(1)
+        certain = _probabilities(parts.tail(values))
         repeated = [value.repeat_interleave(many, 0) for value in values]
         drawn = []
         for first in range(0, self.passes, many):
             with masked(self.model, Masks(index_G, shared, first, many, self.seed, turn)):
-                answers = parts.tail(repeated).softmax(1)
+                answers = _probabilities(parts.tail(repeated))
             drawn.append(answers.view(groups * shared, many, -1).transpose(0, 1))
         return Sampled(certain[:rows], torch.cat(drawn)[:, :rows])
 
@@ -127,6 +127,10 @@ def uncertainty_of(
         if report is not None:
             report(done, len(data))
     return joined(parts)
+
+
+def _probabilities(logits_NK: Tensor) -> Tensor:
+    return (logits_NK if logits_NK.dtype == torch.float64 else logits_NK.float()).softmax(1)
 
 
 def at_least_two(count: int, field: str = "passes", things: str = "passes") -> int:
