@@ -9,9 +9,8 @@ from rich.console import Console
 
 from ukemi import reports
 from ukemi.cli.attacking import bar
-from ukemi.cli.evaluate import BroughtConfig
 from ukemi.cli.parse import parse
-from ukemi.cli.uncertain import UncertainConfig, brought, check_uncertain, recognised, thresholds_of
+from ukemi.cli.uncertain import UncertainConfig, brought, check_uncertain, recognised, shown, thresholds_of
 from ukemi.errors import UserError
 from ukemi.models.inference import home_of
 from ukemi.reports.generation import SET, numbers_of
@@ -59,7 +58,7 @@ def run(arguments: list[str]) -> int:
     maker = natural(space_of(config.space)) if config.generator == "natural" else PixelMaker
     with bar("seeds", len(seeds)) as report:
         made = generate(found.source, seeds, target, settings, maker=maker, seed=config.seed, report=report)
-    own = config.model_dump(mode="json", exclude={*BroughtConfig.model_fields, "out", "device"}, exclude_none=True)
+    own = shown(config)
     out = _out(config)
     kept = generated_set(
         found.model, seeds, made, numbers_of(made), own, data=str(found.named["data"]), split=config.split,

@@ -177,6 +177,12 @@ def turned(model: nn.Module, data: Data, attack: AttackConfig, seed: int, about:
         return turned_by(model, data, attack.made(seed), report)
 
 
+def shown(config: UncertainConfig) -> dict[str, Any]:
+    """A command's own settings for its report, without those that say nothing."""
+    own = config.model_dump(mode="json", exclude={*BroughtConfig.model_fields, "out", "device"}, exclude_none=True)
+    return {name: value for name, value in own.items() if value != []}
+
+
 def recognised(found: Brought) -> Data:
     """The images that the model gets right."""
     device = home_of(found.model)

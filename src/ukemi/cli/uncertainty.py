@@ -9,9 +9,17 @@ from rich.console import Console
 
 from ukemi import reports
 from ukemi.cli.attacking import bar
-from ukemi.cli.evaluate import BroughtConfig
 from ukemi.cli.parse import parse
-from ukemi.cli.uncertain import Brought, UncertainConfig, attacks_of, brought, check_uncertain, thresholds_of, turned
+from ukemi.cli.uncertain import (
+    Brought,
+    UncertainConfig,
+    attacks_of,
+    brought,
+    check_uncertain,
+    shown,
+    thresholds_of,
+    turned,
+)
 from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.measures.uncertainty import BENIGN, natural_variants, profile
@@ -56,7 +64,7 @@ def run(arguments: list[str]) -> int:
         profiled = profile(
             found.source, groups, thresholds, confidence=config.confidence, against=config.against, report=report
         )
-    own = config.model_dump(mode="json", exclude={*BroughtConfig.model_fields, "out", "device"}, exclude_none=True)
+    own = shown(config)
     seen = reports.UncertaintyReport(
         title=str(config.run or config.model),
         profile=profiled,

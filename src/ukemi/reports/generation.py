@@ -27,6 +27,8 @@ SCHEMA = 1
 SET = "generated.safetensors"
 """the set's file, beside generation.json and page.html"""
 
+REACHED = ("reached", "not reached")
+
 
 @dataclass(frozen=True)
 class GenerationReport:
@@ -111,8 +113,10 @@ def write_generation(folder: Path, report: GenerationReport) -> None:
         glance=_glance(report.found),
         gallery=_gallery(report),
         scatter=_scatter(report.found),
+        legend=[(name, charts.swatch(at)) for at, name in enumerate(REACHED)],
         settings=[("time", words.duration(report.seconds)), ("device", report.device), *flat(report.settings)],
         found_by=report.found_by,
+        reached=bool(report.found.success.any()),
     )
     write_whole(folder / "page.html", page.encode())
 
@@ -167,11 +171,12 @@ def _shown(found: Generated) -> Tensor:
 
 
 def _scatter(found: Generated) -> Any:
+    rows_of = dict(zip(REACHED, (found.success, ~found.success), strict=True))
     series = [
         charts.Series(
             name, tuple(zip(found.metrics.pcs[rows].tolist(), found.metrics.vr[rows].tolist(), strict=True)), at
         )
-        for at, (name, rows) in enumerate((("reached", found.success), ("not reached", ~found.success)))
+        for at, (name, rows) in enumerate(rows_of.items())
     ]
     limits = found.target.thresholds
     return charts.scatter(
