@@ -90,8 +90,8 @@ FLAGS = {
     "attack": """attack confidence data data-folder device epsilon gallery gamma images mean model model-arguments norm
         out overshoot restarts run searches seed size split std step-size steps theta weights""",
     "uncertainty": """against attacks confidence data data-folder device dropout ensemble epsilon fuzzers gallery images
-        mean model model-arguments out own-dropout-only passes pcs-thresholds profile run seed sets size split std
-        validation-images variants vr-thresholds weights""",
+        keep-fuzzed mean model model-arguments out own-dropout-only passes pcs-thresholds profile run seed sets size
+        split std validation-images variants vr-thresholds weights""",
     "generate": """against attacks confidence data data-folder device dropout edge elite ensemble epsilon exchange
         gallery generations generator goal images mean model model-arguments mutation out own-dropout-only passes
         pattern pcs-thresholds population profile run seed size space split std tournament validation-images

@@ -61,10 +61,8 @@ QUICK = ["--population", "8", "--generations", "3"]
 
 
 def test_uncertainty_writes_tables_numbers_and_a_page(capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        run(["uncertainty", *OWN, *FEW[:-4], "--attacks", "fgsm", "deepfool", "--epsilon", "0.1", "--gallery", "1"])
-        == 0
-    )
+    attacks = ["--attacks", "fgsm", "deepfool", "--epsilon", "0.1", "--gallery", "1", "--keep-fuzzed"]
+    assert run(["uncertainty", *OWN, *FEW[:4], *attacks]) == 0
     said = capsys.readouterr().out
     for words in ("benign", "natural t3", "fgsm", "deepfool", "deephunter", "tensorfuzz", "AUROC", "calibration error"):
         assert words in said
@@ -81,6 +79,9 @@ def test_uncertainty_writes_tables_numbers_and_a_page(capsys: pytest.CaptureFixt
     limits = found["thresholds"]
     assert limits["found_by"].startswith("Youden") and 0 < limits["pcs"][0] == limits["pcs"][1] < 1
     assert sum(found["calibration"]["count"]) == 60 and 0 <= found["calibration"]["expected_error"] <= 1
+    fuzzed = read_set(Path("uncertainty/deephunter.safetensors"))
+    assert fuzzed.attack == "fuzz" and int(fuzzed.success.sum()) == rows["deephunter"]["images"] < len(fuzzed)
+    check_set(fuzzed, load("fashion-mini").test)
     page = Path("uncertainty/page.html").read_text()
     assert page.count('class="limit"') == 2 and page.count('class="s0 points"') == 1 and "data:image/png" in page
     body = page.split("<body")[1]

@@ -31,7 +31,7 @@ from ukemi.uncertainty import DropoutPasses, Ensemble, Source, Thresholds, with_
 from ukemi.uncertainty.metrics import Against, Confidence
 from ukemi.uncertainty.patterns import limits_of
 
-FASTER: dict[str, dict[str, Any]] = {"carlini-wagner": {"steps": 100, "searches": 5}}
+FASTER: dict[str, dict[str, Any]] = {"carlini-wagner": {"steps": 200, "searches": 5}}
 """settings of attacks that would otherwise take longer than everything else"""
 VALIDATED, GIVEN = "Youden’s J on validation data", "given"
 
@@ -61,7 +61,7 @@ class UncertainConfig(BroughtConfig):
     """Attacks on validation images that thresholds are found by; by name, or package.module:function."""
     epsilon: Number = Field(8 / 255, gt=0, le=1)
     """Budget of attacks that have one, in pixels of 0..1: 8/255, or 0.3 for digits."""
-    validation_images: int = Field(500, ge=2)
+    validation_images: int = Field(200, ge=2)
     """At most this many validation images (of the run, else of the training part) decide on thresholds."""
     seed: int = Field(0, ge=0, lt=2**32)
     """Masks, draws and the choice of images; without a run, also splits data that have no test part."""

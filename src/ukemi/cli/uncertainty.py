@@ -25,7 +25,7 @@ from ukemi.errors import UserError
 from ukemi.measures.uncertainty import BENIGN, natural_variants, profile
 from ukemi.models.inference import home_of
 from ukemi.spaces import space_of
-from ukemi.training.sets import AdversarialSet, as_data, check_set, read_set
+from ukemi.training.sets import AdversarialSet, as_data, check_set, fuzzed_set, read_set, write_set
 from ukemi.training.setup import in_classes
 from ukemi.uncertainty import GUIDES, fuzz
 
@@ -45,6 +45,8 @@ class UncertaintyConfig(UncertainConfig):
     """Also one random natural variant of every image, from this space (None leaves it out)."""
     fuzzers: tuple[Literal["deephunter", "tensorfuzz"], ...] = ("deephunter", "tensorfuzz")
     """Also what these fuzzers turn from right to wrong."""
+    keep_fuzzed: bool = False
+    """Save all that the fuzzers kept, as sets beside the page: FUZZER.safetensors."""
     sets: tuple[Path, ...] = ()
     """Also these saved sets of `ukemi attack` or `ukemi generate`, what succeeded in them."""
     gallery: int = Field(3, ge=0)
@@ -114,7 +116,11 @@ def _groups(config: UncertaintyConfig, found: Brought, saved: dict[str, Adversar
     for name in config.fuzzers:
         with bar(name, 1) as report:
             guide = GUIDES[name](found.model, found.validation)
-            groups[name] = fuzz(found.model, found.data, guide, seed=config.seed, report=report).as_data(found.data)
+            kept = fuzz(found.model, found.data, guide, seed=config.seed, report=report)
+        groups[name] = kept.as_data(found.data)
+        if config.keep_fuzzed:
+            named = {"data": str(found.named["data"]), "split": config.split, "seed": config.seed}
+            write_set(_out(config) / f"{name}.safetensors", fuzzed_set(found.model, found.data, kept, **named))  # type: ignore[arg-type]
     for name, one in saved.items():
         check_set(one, model=found.model)
         groups[name] = in_classes(as_data(one), found.data.classes)
