@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ukemi import T3, UserError
 from ukemi.attacks.norms import cube, radius_of
 from ukemi.data import Data
+from ukemi.genetics import tournament
 from ukemi.uncertainty import (
     DropoutPasses,
     Generated,
@@ -24,7 +25,7 @@ from ukemi.uncertainty import (
 )
 from ukemi.uncertainty.generation import CONFIRM
 from ukemi.uncertainty.patterns import PATTERNS, patterns_of
-from ukemi.uncertainty.pixels import between, exchanged, mutated, noisy, parents, rows_of
+from ukemi.uncertainty.pixels import between, exchanged, mutated, noisy, rows_of
 
 LIMITS = Thresholds((0.5, 0.5), (0.2, 0.2))
 SMALL = SearchSettings(population=24, generations=30, epsilon=0.4)
@@ -53,7 +54,7 @@ def test_every_operator_stays_in_ball_and_box(
 
     first = noisy(box, index, 5, seed=seed, edge=edge)
     assert held(first)
-    chosen = parents(torch.rand(2, 5), index, 10, rounds=2, seed=seed, generation=1)
+    chosen = tournament(torch.rand(2, 5), index, 10, rounds=2, seed=seed, epoch=1)
     one, two = (rows_of(first, half) for half in chosen.chunk(2, 1))
     child = exchanged(one, two, index, share=share, seed=seed, generation=1)
     assert held(child)
@@ -93,7 +94,7 @@ def test_noise_at_the_ends_is_as_frequent_as_said() -> None:
 
 def test_the_fitter_wins_its_tournament() -> None:
     fitness = torch.tensor([[0.0, 3.0, 1.0, 2.0]])
-    picked = parents(fitness, torch.tensor([4]), 400, rounds=3, seed=0, generation=0)[0]
+    picked = tournament(fitness, torch.tensor([4]), 400, rounds=3, seed=0, epoch=0)[0]
     share = torch.bincount(picked, minlength=4) / 400
     # the best of three out of four: 1 - (3/4)^3, and so on down
     assert share.tolist() == pytest.approx([1 / 64, 37 / 64, 7 / 64, 19 / 64], abs=0.06)
@@ -176,6 +177,15 @@ def test_a_seed_does_not_depend_on_its_batch(dropping: nn.Module, seeds: Data, n
     # fitness agrees to the last bits of float64, images exactly: every choice was the same
     assert torch.allclose(whole.fitness[rows], part.fitness, atol=1e-9)
     assert torch.equal(whole.images[rows], part.images) and torch.equal(whole.success[rows], part.success)
+
+
+@pytest.mark.parametrize("elite", [0, 5])
+def test_any_number_of_elites_leaves_room_for_a_child(dropping: nn.Module, seeds: Data, elite: int) -> None:
+    settings = SearchSettings(population=2, generations=3, epsilon=0.1, elite=elite)
+    target = Target("HH", "misclassified", Thresholds((0.999, 0.999), (0.95, 0.95)))
+    for maker in ({}, {"maker": natural(T3)}):
+        found = generate(DropoutPasses(dropping, 4), seeds, target, settings, **maker)  # type: ignore[arg-type]
+        assert found.evaluations == 6 * 2 * 3
 
 
 def test_blocks_of_seeds_are_joined(dropping: nn.Module, seeds: Data, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -202,6 +202,10 @@ def test_bad_input_is_named() -> None:
         with_dropout(plain, 0.5, insert=False)
     with pytest.raises(UserError, match="passes: at least 2"):
         DropoutPasses(nn.Sequential(nn.Dropout(0.5), plain), 1)
+    with pytest.raises(UserError, match="images: 2 for each of at least one index are needed, but 3 images and 2"):
+        DropoutPasses(nn.Sequential(nn.Dropout(0.5), plain), 2)(images(3, 1, 2).float(), torch.arange(2), shared=2)
+    with pytest.raises(UserError, match="but 0 images and 0 indices"):
+        DropoutPasses(nn.Sequential(nn.Dropout(0.5), plain), 2)(images(0, 1, 2).float(), torch.arange(0))
     with pytest.raises(UserError, match="ensemble: at least 2 models"):
         Ensemble([plain])
     with pytest.raises(UserError, match="dropout: the rate should lie between 0 and 1, but 1 was given"):

@@ -16,7 +16,9 @@ from torch import Tensor
 
 from ukemi.attacks.norms import cube, length, radius_of
 from ukemi.data import Data
+from ukemi.genetics import tournament
 from ukemi.models.inference import home_of
+from ukemi.randomness import Stream
 from ukemi.schema import Number, Schema
 from ukemi.uncertainty import pixels
 from ukemi.uncertainty.metrics import Sampled, Uncertainty, joined, measured
@@ -116,9 +118,17 @@ class PixelMaker:
 
     def children(self, codes: Tensor, fitness_NK: Tensor, generation: int) -> Tensor:
         told, count = self._settings, codes.shape[1]
-        elite = min(told.elite, count)
+        elite = min(told.elite, count - 1)
         key = {"seed": self._seed, "generation": generation}
-        chosen = pixels.parents(fitness_NK, self._index, 2 * (count - elite), rounds=told.tournament, **key)
+        chosen = tournament(
+            fitness_NK,
+            self._index,
+            2 * (count - elite),
+            seed=self._seed,
+            epoch=generation,
+            rounds=told.tournament,
+            stream=Stream.TOURNAMENT,
+        )
         first, second = (pixels.rows_of(codes, half) for half in chosen.chunk(2, 1))
         made = pixels.exchanged(first, second, self._index, share=told.exchange, **key)
         made = pixels.mutated(made, self._box, self._index, rate=told.mutation, edge=told.edge, **key)

@@ -33,7 +33,7 @@ class NaturalMaker:
         living = max(2, round(SURVIVING * count))
         best_NS = elitism(fitness_NK, self._index, living, seed=self._seed, epoch=generation)
         parents_NSG = codes.gather(1, best_NS[..., None].expand(-1, -1, codes.shape[2]))
-        elite, alive_N = min(told.elite, living), torch.full_like(self._index, living)
+        elite, alive_N = min(told.elite, living, count - 1), torch.full_like(self._index, living)
         made = bred(
             parents_NSG,
             alive_N,

@@ -55,6 +55,11 @@ class DropoutPasses:
 
     def __call__(self, images: Tensor, index: Tensor, *, turn: int = 0, shared: int = 1) -> Sampled:
         device = images.device
+        if not len(index) or len(images) != len(index) * shared:
+            raise UserError(
+                f"images: {shared} for each of at least one index are needed, but {len(images)} images and {len(index)}"
+                " indices were given."
+            )
         with scoring(self.model, device), eager(self.model):
             parts = self._cut(images)
             width = sum(prod(value.shape[1:]) for value in parts.head(images[:1]))

@@ -1,4 +1,4 @@
-"""Genetic operators on pixels inside an Linf ball: noise, tournament, pixel exchange, mutation. Tensors only.
+"""Genetic operators on pixels inside an Linf ball: noise, pixel exchange, mutation. Tensors only.
 
 Individuals are `[N, K, C, H, W]`; a box is the lowest and the highest image `[N, C, H, W]` of the ball around each
 seed, cut with [0, 1], and no operator leaves it. Every draw is a function of (seed, generation, index, individual,
@@ -28,18 +28,6 @@ def between(share_NKCHW: Tensor, box: Box) -> Tensor:
     """The points that lie this share of the way from the ball's low to its high end, inside after rounding too."""
     low, high = (end[:, None] for end in box)
     return torch.minimum(torch.maximum(low + share_NKCHW.to(low.dtype) * (high - low), low), high)
-
-
-def parents(fitness_NK: Tensor, index_N: Tensor, count: int, *, rounds: int, seed: int, generation: int) -> Tensor:
-    """Winners of tournaments of `rounds` drawn with replacement, int64 `[N, count]`; a tie goes to the lower number."""
-    u_NCR = uniform(index_N, count, rounds, seed=seed, stream=Stream.TOURNAMENT, epoch=generation).double()
-    drawn_NCR = (u_NCR * fitness_NK.shape[1]).long()
-    order_NK = fitness_NK.argsort(dim=1, descending=True, stable=True)
-    rank_NK = torch.empty_like(order_NK).scatter_(
-        1, order_NK, torch.arange(order_NK.shape[1], device=order_NK.device).expand_as(order_NK)
-    )
-    best_NC = rank_NK.gather(1, drawn_NCR.flatten(1)).view_as(drawn_NCR).amin(2)
-    return order_NK.gather(1, best_NC)
 
 
 def exchanged(
