@@ -19,11 +19,13 @@ from ukemi.cli.dare import DareConfig, NullConfig
 from ukemi.cli.data import DataConfig
 from ukemi.cli.demo import DemoConfig
 from ukemi.cli.evaluate import EvaluateConfig
+from ukemi.cli.generate import GenerateConfig
 from ukemi.cli.models import ModelsConfig
 from ukemi.cli.repair import AdversarialConfig, RetrainConfig
 from ukemi.cli.search import SearchConfig
 from ukemi.cli.selfcheck import SelfcheckConfig
 from ukemi.cli.slice import SliceConfig
+from ukemi.cli.uncertainty import UncertaintyConfig
 from ukemi.objectives import OBJECTIVES
 from ukemi.training import TrainConfig
 
@@ -89,6 +91,13 @@ FLAGS = {
         run searches seed size space split std step-size steps theta weights""",
     "attack": """attack confidence data data-folder device epsilon gallery gamma images mean model model-arguments norm
         out overshoot restarts run searches seed size split std step-size steps theta weights""",
+    "uncertainty": """against attacks confidence data data-folder device dropout ensemble epsilon fuzzers gallery images
+        keep-fuzzed mean model model-arguments out own-dropout-only passes pcs-thresholds profile run seed sets size
+        split std validation-images variants vr-thresholds weights""",
+    "generate": """against attacks confidence data data-folder device dropout edge elite ensemble epsilon exchange
+        gallery generations generator goal images mean model model-arguments mutation out own-dropout-only passes
+        pattern pcs-thresholds population profile run seed size space split std tournament validation-images
+        vr-thresholds weights""",
     "search": """data data-folder device generations genes grid images levels mean methods model model-arguments out run
         seed seeds size space split std weights""",
     "repair retrain": "epochs out run",
@@ -123,6 +132,8 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "train": TrainConfig,
     "evaluate": EvaluateConfig,
     "attack": AttackCommandConfig,
+    "uncertainty": UncertaintyConfig,
+    "generate": GenerateConfig,
     "search": SearchConfig,
     "repair retrain": RetrainConfig,
     "repair adversarial": AdversarialConfig,

@@ -34,6 +34,12 @@ class Stream(IntEnum):
     START = 13
     MUTATION_MASK = 14
     MIXTURE = 15
+    DROPOUT = 40
+    NOISE = 41
+    TOURNAMENT = 42
+    EXCHANGE = 43
+    PIXELS = 44
+    FUZZ = 45
 
 
 def _signed(value: int) -> int:
@@ -72,9 +78,9 @@ def bits(index_N: Tensor, *, seed: int, stream: Stream, epoch: int = 0) -> Tenso
 
 
 def uniform(
-    index_N: Tensor, candidates: int = 1, genes: int = 1, *, seed: int, stream: Stream, epoch: int = 0
+    index_N: Tensor, candidates: int = 1, genes: int = 1, *, seed: int, stream: Stream, epoch: int = 0, first: int = 0
 ) -> Tensor:
-    """Numbers in [0, 1), float32 `[N, candidates, genes]`, on a lattice of 2^-24.
+    """Numbers in [0, 1), float32 `[N, candidates, genes]`, on a lattice of 2^-24; candidates count from `first`.
 
     >>> uniform(torch.tensor([7]), seed=0, stream=Stream.GENES).shape
     torch.Size([1, 1, 1])
@@ -82,7 +88,7 @@ def uniform(
     h_N11 = bits(index_N, seed=seed, stream=stream, epoch=epoch)[:, None, None]
     step = _signed(_GOLDEN)
     device = index_N.device
-    h_NK1 = _mix(h_N11 + torch.arange(1, candidates + 1, device=device)[None, :, None] * step)
+    h_NK1 = _mix(h_N11 + torch.arange(first + 1, first + candidates + 1, device=device)[None, :, None] * step)
     h_NKG = _mix(h_NK1 + torch.arange(1, genes + 1, device=device)[None, None, :] * step)
     return _shift_right(h_NKG, 40).float() * 2.0**-24
 

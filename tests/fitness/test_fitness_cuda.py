@@ -9,6 +9,7 @@ from ukemi import UserError
 from ukemi.data import DataSet
 from ukemi.fitness import FITNESS, Scored, checked
 from ukemi.models import create
+from ukemi.uncertainty import with_dropout
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 
@@ -21,7 +22,7 @@ def _exact(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", FITNESS)
 def test_a_captured_score_sees_what_was_learnt_last(name: str, fashion: DataSet) -> None:
-    model = create("demo-cnn", classes=10, channels=1, size=(28, 28)).cuda()
+    model = with_dropout(create("demo-cnn", classes=10, channels=1, size=(28, 28)), 0.2).cuda()
     batch = fashion.train.batch(torch.arange(64), "cuda")
     images, few = 1 - batch.images, fashion.train.take(torch.arange(60))
     stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
@@ -54,7 +55,7 @@ def test_a_captured_score_sees_what_was_learnt_last(name: str, fashion: DataSet)
 
 @pytest.mark.parametrize("name", FITNESS)
 def test_the_numbers_are_those_of_a_cpu(name: str, fashion: DataSet) -> None:
-    model = create("demo-cnn", classes=10, channels=1, size=(28, 28))
+    model = with_dropout(create("demo-cnn", classes=10, channels=1, size=(28, 28)), 0.2)
     batch = fashion.train.batch(torch.arange(64), "cpu")
     images = batch.images.roll(5, 3) * 0.7
     here = begun(name, model, fashion.train)(scored_by(model, images, batch.labels))
@@ -66,7 +67,7 @@ def test_the_numbers_are_those_of_a_cpu(name: str, fashion: DataSet) -> None:
 
 @pytest.mark.parametrize("name", LEARNING)
 def test_a_state_from_the_host_is_moved(name: str, fashion: DataSet) -> None:
-    model = create("demo-cnn", classes=10, channels=1, size=(28, 28)).cuda()
+    model = with_dropout(create("demo-cnn", classes=10, channels=1, size=(28, 28)), 0.2).cuda()
     batch = fashion.train.batch(torch.arange(64), "cuda")
     scored = scored_by(model, batch.images.roll(5, 3), batch.labels)
     fitness, other = begun(name, model, fashion.train), LEARNING[name]()

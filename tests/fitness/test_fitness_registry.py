@@ -21,7 +21,7 @@ from ukemi.fitness import (
 )
 
 NAMES = """cross-entropy margin kl binary-cross-entropy misclassified neuron-coverage multisection-coverage
-    likelihood-surprise distance-surprise"""
+    likelihood-surprise distance-surprise uncertainty predictive-entropy"""
 
 OWN = '''
 from ukemi.fitness import Fitness

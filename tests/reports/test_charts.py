@@ -9,7 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ukemi.measures.sensitivity import Axis, Landscape
-from ukemi.reports.charts import HEIGHT, WIDTH, Series, bar, heat_map, lines, ramp, swatch
+from ukemi.reports.charts import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Series,
+    bar,
+    heat_map,
+    lines,
+    ramp,
+    scatter,
+    swatch,
+)
 from ukemi.reports.curves import progress
 from ukemi.reports.scales import Scale, limits, rounded, ticks
 
@@ -49,6 +63,23 @@ def test_what_is_not_finite_is_left_out(points: list[tuple[float, float]]) -> No
     svg = lines([Series("line", tuple(points))], title="t", x_label="x")
     _coordinates(svg)
     assert svg.count('class="mark"') <= len(points)
+
+
+@given(st.lists(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), max_size=6), max_size=4))
+def test_a_scatter_has_every_point_inside_and_its_limits(points: list[list[tuple[float, float]]]) -> None:
+    series = [Series(f"<{at}>", tuple(some), at) for at, some in enumerate(points)]
+    svg = scatter(series, title="a <title>", x_label="x", y_label="y", x_rules=(0.3, 0.7), y_rules=(0.5,))
+    root = ElementTree.fromstring(svg)
+    marks = [element for element in root.iter("path") if element.get("class") == "mark"]
+    assert len(marks) == sum(map(len, points))
+    for mark in marks:
+        x, y = map(float, re.findall(r"[\d.]+", mark.get("transform", ""))[:2])
+        assert LEFT <= x <= WIDTH - RIGHT and TOP <= y <= HEIGHT - BOTTOM
+    limits = [element for element in root.iter("line") if element.get("class") == "limit"]
+    assert (
+        len(limits) == 3 and limits[0].get("x1") == limits[0].get("x2") and limits[2].get("y1") == limits[2].get("y2")
+    )
+    _coordinates(svg)
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, -3.0, 1e-300, 1e300, 1.7e308, 5e-324])

@@ -12,18 +12,20 @@ from ukemi import UserError
 from ukemi.attacks.config import AttackConfig
 from ukemi.data import Data, DataSet
 from ukemi.measures.attacks import UnderAttack, under_attack
-from ukemi.training.checkpoints import write_checkpoint
+from ukemi.training.checkpoints import read_checkpoint, write_checkpoint
 from ukemi.training.sets import (
     AdversarialSet,
     Recorder,
     as_data,
     check_set,
+    fuzzed_set,
     originals,
     read_set,
     weights_hash,
     write_set,
 )
 from ukemi.training.setup import in_classes
+from ukemi.uncertainty import Fuzzed
 
 CONFIG = AttackConfig(attack="pgd", epsilon="4/255", steps=3, norm="linf")
 
@@ -98,6 +100,46 @@ def test_an_attack_without_index_and_a_model_that_knows_nothing(net: nn.Module, 
     check_set(back, some, stubborn)
     with pytest.raises(UserError, match="no image in it"):
         as_data(back, fooling=False)
+
+
+def test_what_else_is_known_of_a_set_goes_round(net: nn.Module, some: Data, tmp_path: Path) -> None:
+    made, _ = recorded(net, some)
+    vr = torch.linspace(0, 1, len(made), dtype=torch.float64)
+    told = replace(made, attack="generate", extras={"vr": vr}, notes={"success_rate": 0.5, "pattern": "HH"})
+    write_set(tmp_path / "a.safetensors", told)
+    back = read_set(tmp_path / "a.safetensors")
+    assert torch.equal(back.extras["vr"], vr) and back.notes == told.notes and set(back.extras) == {"vr"}
+    with pytest.raises(UserError, match=r"^adversarial-set: it was made by ukemi generate, not by an attack"):
+        back.config()
+    short = replace(told, extras={"vr": vr[:-1]})
+    write_set(tmp_path / "a.safetensors", short)
+    with pytest.raises(UserError, match="doesn't hold together"):
+        read_set(tmp_path / "a.safetensors")
+
+
+def test_a_set_of_before_has_no_extras(net: nn.Module, some: Data, tmp_path: Path) -> None:
+    made, _ = recorded(net, some)
+    path = tmp_path / "a.safetensors"
+    write_set(path, made)
+    old = read_checkpoint(path)
+    write_checkpoint(path, old.tensors, {name: value for name, value in old.values.items() if name != "notes"})
+    back = read_set(path)
+    assert back.extras == {} and back.notes == {} and torch.equal(back.images, made.images)
+
+
+def test_fuzzed_inputs_are_a_set_too(net: nn.Module, some: Data, tmp_path: Path) -> None:
+    batch = some.batch(torch.tensor([1, 1, 4]), "cpu")
+    made = (batch.images * 0.5).clamp(0, 1)
+    distance = (made - batch.images).flatten(1).abs().amax(1)
+    turned = torch.tensor([True, False, True])
+    found = Fuzzed(made, batch.labels, batch.index, turned, torch.zeros(3, 7), distance, (0.25, 0.5), 24)
+    kept = fuzzed_set(net, some, found, data="fashion-mini", split="test", seed=3)
+    write_set(tmp_path / "fuzz.safetensors", kept)
+    back = read_set(tmp_path / "fuzz.safetensors")
+    check_set(back, some, net)
+    assert len(as_data(back)) == 2 and len(as_data(back, fooling=False)) == 3 and back.notes["coverage"] == [0.25, 0.5]
+    with pytest.raises(UserError, match="not by an attack"):
+        back.config()
 
 
 def test_another_model_is_named(net: nn.Module, some: Data) -> None:

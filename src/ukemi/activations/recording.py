@@ -57,14 +57,14 @@ def recording(model: nn.Module, keep: Keep = torch.clone) -> Iterator[list[Tenso
         outputs.append(keep(output))
 
     with ExitStack() as hooks:
-        hooks.enter_context(_eager(model))
+        hooks.enter_context(eager(model))
         for layer in layers_of(model):
             handle = layer.register_forward_hook(note)
             hooks.callback(handle.remove)
         yield outputs
 
 
-def _eager(model: nn.Module) -> AbstractContextManager[object]:
+def eager(model: nn.Module) -> AbstractContextManager[object]:
     """Compiled code does not look for hooks that came after it: while we record, such a model runs uncompiled."""
     compiled = any(
         hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None

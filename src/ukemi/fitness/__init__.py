@@ -10,6 +10,7 @@ from ukemi.fitness.learning import Learning
 from ukemi.fitness.pointwise import binary_cross_entropy, cross_entropy, divergence, margin, misclassified_first
 from ukemi.fitness.registry import FITNESS, fitness_of
 from ukemi.fitness.surprise import DistanceSurprise, LikelihoodSurprise
+from ukemi.fitness.uncertain import PredictiveEntropy, uncertainty
 
 __all__ = [
     "FITNESS",
@@ -19,6 +20,7 @@ __all__ = [
     "LikelihoodSurprise",
     "MultisectionCoverage",
     "NeuronCoverage",
+    "PredictiveEntropy",
     "Scored",
     "Scorer",
     "binary_cross_entropy",
@@ -28,5 +30,6 @@ __all__ = [
     "fitness_of",
     "margin",
     "misclassified_first",
+    "uncertainty",
     "wants",
 ]

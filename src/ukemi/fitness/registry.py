@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ukemi.errors import UserError
-from ukemi.fitness import pointwise
+from ukemi.fitness import pointwise, uncertain
 from ukemi.fitness.base import Fitness, Scorer
 from ukemi.fitness.coverage import MultisectionCoverage, NeuronCoverage
 from ukemi.fitness.surprise import DistanceSurprise, LikelihoodSurprise
@@ -21,6 +21,8 @@ FITNESS: dict[str, Callable[[], Scorer]] = {
     "multisection-coverage": MultisectionCoverage,
     "likelihood-surprise": LikelihoodSurprise,
     "distance-surprise": DistanceSurprise,
+    "uncertainty": lambda: uncertain.uncertainty,
+    "predictive-entropy": uncertain.PredictiveEntropy,
 }
 """What makes each fitness, by the name that configs and the command line use."""
 

@@ -38,9 +38,18 @@ def roulette(fitness_NK: Tensor, index_N: Tensor, keep: int, *, seed: int, epoch
     return torch.searchsorted(ends_NK, spins_NS, right=True).clamp(max=fitness_NK.shape[1] - 1)
 
 
-def tournament(fitness_NK: Tensor, index_N: Tensor, keep: int, *, seed: int, epoch: int) -> Tensor:
-    """The best of five drawn with replacement, `keep` times."""
-    u_NSR = randomness.uniform(index_N, keep, ROUND, seed=seed, stream=Stream.SELECTION, epoch=epoch).double()
+def tournament(
+    fitness_NK: Tensor,
+    index_N: Tensor,
+    keep: int,
+    *,
+    seed: int,
+    epoch: int,
+    rounds: int = ROUND,
+    stream: Stream = Stream.SELECTION,
+) -> Tensor:
+    """The best of five (`rounds`) drawn with replacement, `keep` times."""
+    u_NSR = randomness.uniform(index_N, keep, rounds, seed=seed, stream=stream, epoch=epoch).double()
     drawn_NSR = (u_NSR * fitness_NK.shape[1]).long()
     # a rank for every chromosome makes the winner the drawn one of lowest rank, whoever was drawn first
     order_NK = fitness_NK.argsort(dim=1, descending=True, stable=True)

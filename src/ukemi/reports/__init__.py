@@ -3,12 +3,14 @@
 from ukemi.reports.adversarial import AttackReport, examine_attack, write_attack
 from ukemi.reports.attacks import AttackResult, Transfer, attack_row, attack_table, attacks_table, transfer_table
 from ukemi.reports.evaluation import Broken, Evaluation, Terrain, examine
+from ukemi.reports.generation import GenerationReport, generation_table, write_generation
 from ukemi.reports.junit import Check, checks_of, parse_fail_under, write_junit
 from ukemi.reports.page import write_page, write_training_page
 from ukemi.reports.search import search_summary, search_table, write_search
 from ukemi.reports.slices import slices_summary, slices_table, write_slices_report
 from ukemi.reports.summary import summary, write_json
 from ukemi.reports.table import table
+from ukemi.reports.uncertainty import UncertaintyReport, auroc_table, pattern_table, write_uncertainty
 
 __all__ = [
     "AttackReport",
@@ -16,15 +18,20 @@ __all__ = [
     "Broken",
     "Check",
     "Evaluation",
+    "GenerationReport",
     "Terrain",
     "Transfer",
+    "UncertaintyReport",
     "attack_row",
     "attack_table",
     "attacks_table",
+    "auroc_table",
     "checks_of",
     "examine",
     "examine_attack",
+    "generation_table",
     "parse_fail_under",
+    "pattern_table",
     "search_summary",
     "search_table",
     "slices_summary",
@@ -33,10 +40,12 @@ __all__ = [
     "table",
     "transfer_table",
     "write_attack",
+    "write_generation",
     "write_json",
     "write_junit",
     "write_page",
     "write_search",
     "write_slices_report",
     "write_training_page",
+    "write_uncertainty",
 ]

@@ -86,6 +86,37 @@ def histogram(values: Sequence[float], *, title: str, x_label: str, y_label: str
     return _svg(WIDTH, HEIGHT, title, heard, body, "chart")
 
 
+def scatter(
+    series: Sequence[Series],
+    *,
+    title: str,
+    x_label: str,
+    y_label: str,
+    x_rules: Sequence[float] = (),
+    y_rules: Sequence[float] = (),
+) -> Markup:
+    """Points in the unit square; `x_rules` and `y_rules` are limits, drawn as lines across it."""
+    x, y = Scale(0.0, 1.0, LEFT, WIDTH - RIGHT), Scale(0.0, 1.0, HEIGHT - BOTTOM, TOP)
+    body = [_across(y, value, words.plain(value)) for value in ticks(0.0, 1.0)]
+    body += [_below(x(value), words.plain(value)) for value in ticks(0.0, 1.0)]
+    body.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, x_label, "axis-name"))
+    body.append(_turned(10, (TOP + HEIGHT - BOTTOM) / 2, y_label))
+    shape = Markup('<line class="limit" x1="{}" x2="{}" y1="{}" y2="{}"/>')
+    body += [shape.format(_n(x(at)), _n(x(at)), TOP, HEIGHT - BOTTOM) for at in x_rules]
+    body += [shape.format(LEFT, WIDTH - RIGHT, _n(y(at)), _n(y(at))) for at in y_rules]
+    for one in series:
+        mark = _MARKS[one.style % len(_MARKS)]
+        drawn = Markup("").join(
+            Markup('<path class="mark" d="{}" transform="translate({},{})scale(.6)"/>').format(
+                mark, _n(x(at)), _n(y(up))
+            )
+            for at, up in one.finite()
+        )
+        body.append(Markup('<g class="s{} points">{}</g>').format(one.style % COLOURS, drawn))
+    heard = "; ".join(f"{one.name}: {words.plural(len(one.finite()), 'point')}" for one in series) + "."
+    return _svg(WIDTH, HEIGHT, title, heard, body, "chart scatter")
+
+
 def swatch(style: int) -> Markup:
     """A short piece of a series' line, for a legend."""
     path = Markup('<path class="line" d="M1,7H29"{}/>').format(_dash(style))

@@ -16,11 +16,17 @@ from ukemi.data import Data, as_float
 from ukemi.errors import UserError
 from ukemi.training.checkpoints import read_checkpoint, write_checkpoint
 from ukemi.training.setup import in_classes
+from ukemi.uncertainty import METRICS, Fuzzed, Generated, Uncertainty
 
 KIND = "adversarial set"
 SCHEMA = 1
 """Version of the fields: raised when one changes its meaning or goes."""
+NO_ATTACK = {"generate": "ukemi generate", "fuzz": "ukemi.uncertainty.fuzzing"}
+"""What else makes sets, under the name that stands in for an attack's."""
 _TENSORS = ("images", "labels", "index", "success", "distance")
+_LATER = ("extras", "notes")
+"""fields that older files lack"""
+_EXTRA = "extra."
 _BLOCK = 1024
 
 
@@ -35,7 +41,7 @@ class AdversarialSet:
     index: Tensor
     """int64 `[N]`: the identities of the images in their data"""
     success: Tensor
-    """bool `[N]`: the origin model is fooled"""
+    """bool `[N]`: the origin model is fooled; in a set of `ukemi generate`: pattern and goal are reached"""
     distance: Tensor
     """`[N]` from the unchanged image, in `norm`"""
     attack: str
@@ -52,12 +58,20 @@ class AdversarialSet:
     """how many samples the whole data set has"""
     model: str = ""
     """SHA-256 of the origin model's weights (`weights_hash`)"""
+    extras: dict[str, Tensor] = field(default_factory=dict)
+    """more about every image, each `[N, …]`: pcs, vr, pe, mi"""
+    notes: dict[str, Any] = field(default_factory=dict)
+    """more about the set, as JSON knows it: success rate, thresholds"""
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def config(self) -> AttackConfig:
         """The attack that made it."""
+        if self.attack in NO_ATTACK:
+            raise UserError(
+                f"adversarial-set: it was made by {NO_ATTACK[self.attack]}, not by an attack that could be run again."
+            )
         return AttackConfig(attack=self.attack, **self.settings)
 
 
@@ -102,6 +116,70 @@ class Recorder:
         )
 
 
+def generated_set(
+    model: nn.Module,
+    seeds: Data,
+    found: Generated,
+    notes: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    *,
+    data: str,
+    split: str,
+    seed: int = 0,
+) -> AdversarialSet:
+    """What a search for a pattern made of `seeds`, with its metrics; `success` is that pattern and goal are reached."""
+    return AdversarialSet(
+        images=found.images,
+        labels=found.labels,
+        index=found.index,
+        success=found.success,
+        distance=found.distance,
+        attack="generate",
+        settings=dict(settings),
+        seed=seed,
+        data=data,
+        split=split,
+        classes=seeds.classes,
+        identities=seeds.identities,
+        model=weights_hash(model),
+        extras=_metrics(found.metrics) | {"fitness": found.fitness, "generations": found.generations},
+        notes=dict(notes),
+    )
+
+
+def fuzzed_set(
+    model: nn.Module,
+    source: Data,
+    found: Fuzzed,
+    metrics: Uncertainty | None = None,
+    *,
+    data: str,
+    split: str,
+    seed: int = 0,
+) -> AdversarialSet:
+    """All that a fuzzer kept of `source`; `success` is that the model is fooled, the others are new and recognised."""
+    return AdversarialSet(
+        images=found.images,
+        labels=found.labels,
+        index=found.index,
+        success=found.turned,
+        distance=found.distance,
+        attack="fuzz",
+        seed=seed,
+        data=data,
+        split=split,
+        classes=source.classes,
+        identities=source.identities,
+        model=weights_hash(model),
+        extras={"genes": found.genes} | ({} if metrics is None else _metrics(metrics)),
+        notes={"coverage": list(found.coverage), "evaluations": found.evaluations},
+    )
+
+
+def _metrics(found: Uncertainty) -> dict[str, Tensor]:
+    return {name: getattr(found, name) for name in ("prediction", *METRICS)}
+
+
 def weights_hash(model: nn.Module) -> str:
     """SHA-256 over the names, types, shapes and values of a model's state dictionary, in the order of the names."""
     digest = hashlib.sha256()
@@ -114,9 +192,11 @@ def weights_hash(model: nn.Module) -> str:
 
 def write_set(path: Path, found: AdversarialSet) -> None:
     """Writes the file whole or not at all."""
-    values = {each.name: getattr(found, each.name) for each in fields(found) if each.name not in _TENSORS}
+    apart = (*_TENSORS, "extras")
+    values = {each.name: getattr(found, each.name) for each in fields(found) if each.name not in apart}
     values |= {"kind": KIND, "set_schema": SCHEMA, "classes": list(found.classes)}
-    write_checkpoint(path, {name: getattr(found, name) for name in _TENSORS}, values)
+    extras = {_EXTRA + name: tensor for name, tensor in found.extras.items()}
+    write_checkpoint(path, {name: getattr(found, name) for name in _TENSORS} | extras, values)
 
 
 def read_set(path: Path) -> AdversarialSet:
@@ -135,12 +215,14 @@ def read_set(path: Path) -> AdversarialSet:
 
 def _made(path: Path, tensors: Mapping[str, Tensor], values: dict[str, Any]) -> AdversarialSet:
     """A sealed file may still have been sealed by another program: what is missing is named."""
-    wanted = {each.name for each in fields(AdversarialSet)}
+    wanted = {each.name for each in fields(AdversarialSet) if each.name not in _LATER}
     for name in sorted(wanted - tensors.keys() - values.keys()):
         raise UserError(f"adversarial-set: {path} has no {name}.")
     given = {name: tensors[name] for name in _TENSORS} | {name: values[name] for name in wanted - set(_TENSORS)}
-    found = AdversarialSet(**given | {"classes": tuple(values["classes"])})
-    counts = {len(getattr(found, name)) for name in _TENSORS}
+    extras = {name.removeprefix(_EXTRA): tensor for name, tensor in tensors.items() if name.startswith(_EXTRA)}
+    later = {"extras": extras, "notes": values.get("notes", {}), "classes": tuple(values["classes"])}
+    found = AdversarialSet(**given | later)
+    counts = {len(tensor) for tensor in (*(getattr(found, name) for name in _TENSORS), *extras.values())}
     if len(counts) > 1 or found.images.ndim != 4 or found.norm not in get_args(Norm):
         raise UserError(f"adversarial-set: {path} doesn't hold together (its tensors tell of {sorted(counts)} images).")
     return found

@@ -1,0 +1,100 @@
+"""`ukemi generate`."""
+
+from pathlib import Path
+from time import monotonic
+from typing import Literal
+
+from pydantic import Field
+from rich.console import Console
+
+from ukemi import reports
+from ukemi.cli.attacking import bar
+from ukemi.cli.parse import parse
+from ukemi.cli.uncertain import UncertainConfig, brought, check_uncertain, recognised, shown, thresholds_of
+from ukemi.errors import UserError
+from ukemi.models.inference import home_of
+from ukemi.reports.generation import SET, numbers_of
+from ukemi.spaces import space_of
+from ukemi.training.sets import generated_set, write_set
+from ukemi.uncertainty import SearchSettings, Target, generate, natural
+from ukemi.uncertainty.generation import PixelMaker
+from ukemi.uncertainty.patterns import number_of
+from ukemi.uncertainty.targets import Goal
+
+
+class GenerateConfig(SearchSettings, UncertainConfig):
+    """Searches for inputs of a pattern of uncertainty that nobody tested: noise within an Linf ball, or natural
+    variations, evolved from images that the model recognises; writes a set, generation.json and a page.
+
+    `ukemi generate RUN --pattern HH --goal misclassified` takes a run folder of `ukemi train`; --model, --weights and
+    --data work as in `ukemi evaluate`. Success is counted under dropout masks that the search never saw.
+    """
+
+    pattern: str = "HH"
+    """Low or high PCS, then low or high VR: LL, LH, HL, HH."""
+    goal: Goal = "misclassified"
+    """Whether the input is to be misclassified, or its label kept."""
+    generator: Literal["pixels", "natural"] = "pixels"
+    """What is evolved: noise on pixels, or the genes of --space."""
+    space: str = "t3"
+    """Of the natural generator: t2, t3, t6, or package.module:SPACE."""
+    images: int = Field(100, ge=1)
+    """Start from at most this many images, a fixed choice by the seed; those that the model gets wrong are left out."""
+    gallery: int = Field(12, ge=0)
+    """How many inputs the page shows."""
+    out: Path | None = None
+    """Where to write; default: RUN/generated/PATTERN-GOAL, or ./generated/PATTERN-GOAL."""
+
+
+def run(arguments: list[str]) -> int:
+    config = parse(GenerateConfig, arguments, "generate")
+    _check(config)
+    began = monotonic()
+    found = brought(config, config.images)
+    seeds = recognised(found)
+    thresholds, found_by = thresholds_of(config, found)
+    target = Target(config.pattern, config.goal, thresholds, config.confidence, config.against)
+    settings = SearchSettings(**{name: getattr(config, name) for name in SearchSettings.model_fields})
+    maker = natural(space_of(config.space)) if config.generator == "natural" else PixelMaker
+    with bar("seeds", len(seeds)) as report:
+        made = generate(found.source, seeds, target, settings, maker=maker, seed=config.seed, report=report)
+    own = shown(config)
+    out = _out(config)
+    kept = generated_set(
+        found.model, seeds, made, numbers_of(made), own, data=str(found.named["data"]), split=config.split,
+        seed=config.seed,
+    )  # fmt: skip
+    write_set(out / SET, kept)
+    told = reports.GenerationReport(
+        title=str(config.run or config.model),
+        found=made,
+        seeds=seeds,
+        found_by=found_by,
+        settings={**found.named, **own},
+        device=str(home_of(found.model)),
+        seconds=monotonic() - began,
+        gallery=config.gallery,
+        seed=config.seed,
+    )
+    reports.write_generation(out, told)
+    console = Console(highlight=False)
+    console.print(reports.generation_table(made))
+    console.print(
+        f"set:     {out / SET}\nnumbers: {out / 'generation.json'}\npage:    {out / 'page.html'}", soft_wrap=True
+    )
+    return 0
+
+
+def _out(config: GenerateConfig) -> Path:
+    name = Path("generated") / f"{config.pattern.upper()}-{config.goal}"
+    return config.out or (name if config.run is None else config.run / name)
+
+
+def _check(config: GenerateConfig) -> None:
+    """What can be known to be wrong before anything is measured."""
+    check_uncertain(config, "generate")
+    number_of(config.pattern)
+    if config.generator == "natural":
+        space_of(config.space)
+    if _out(config).is_file():
+        raise UserError(f"out: {_out(config)} is a file; a folder is needed.")

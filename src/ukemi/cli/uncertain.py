@@ -1,0 +1,198 @@
+"""What commands about uncertainty share: model, data, stochastic passes, thresholds."""
+
+import inspect
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import Field
+from torch import nn
+
+from ukemi import data as data_room
+from ukemi import models
+from ukemi.attacks import ATTACKS
+from ukemi.attacks.config import AttackConfig
+from ukemi.cli.attacking import bar
+from ukemi.cli.evaluate import BroughtConfig, EvaluateConfig, check_beside, model_and_data
+from ukemi.data import Data
+from ukemi.errors import UserError
+from ukemi.measures.uncertainty import turned_by, validation_thresholds
+from ukemi.models.inference import home_of
+from ukemi.reports.uncertainty import read_thresholds
+from ukemi.schema import Number
+from ukemi.spaces import Space
+from ukemi.training.checkpoints import read_checkpoint
+from ukemi.training.config import device_of
+from ukemi.training.run import Run
+from ukemi.training.setup import fixed_subset, in_classes, load_model, load_sets, trained_model
+from ukemi.uncertainty import DropoutPasses, Ensemble, Source, Thresholds, with_dropout
+from ukemi.uncertainty.metrics import Against, Confidence
+from ukemi.uncertainty.patterns import limits_of
+
+FASTER: dict[str, dict[str, Any]] = {"carlini-wagner": {"steps": 200, "searches": 5}}
+"""settings of attacks that would otherwise take longer than everything else"""
+VALIDATED, GIVEN = "Youden’s J on validation data", "given"
+
+
+class UncertainConfig(BroughtConfig):
+    """How uncertainty is measured, and where low ends and high begins."""
+
+    passes: int = Field(50, ge=2)
+    """Stochastic passes per image (T)."""
+    dropout: Number = Field(0.2, gt=0, lt=1)
+    """The dropout rate before the classifier of a network that has no dropout of its own."""
+    own_dropout_only: bool = False
+    """Never insert dropout: a network without any is an error."""
+    ensemble: tuple[Path, ...] = ()
+    """Instead of dropout: further run folders, or weights of the same network, that answer beside the model."""
+    confidence: Confidence = "margin"
+    """PCS: the first class's probability less the second's (margin), or the first's alone (max)."""
+    against: Against = "prediction"
+    """VR counts passes that differ from the certain prediction, or from their own most frequent one (mode)."""
+    pcs_thresholds: tuple[Number, ...] = ()
+    """Where PCS is high: one number, or two with a gap (low below the first, high from the second on)."""
+    vr_thresholds: tuple[Number, ...] = ()
+    """The same for VR."""
+    profile: Path | None = None
+    """Take both thresholds from this uncertainty.json of `ukemi uncertainty`."""
+    attacks: tuple[str, ...] = ("fgsm", "bim", "deepfool", "carlini-wagner")
+    """Attacks on validation images that thresholds are found by; by name, or package.module:function."""
+    epsilon: Number = Field(8 / 255, gt=0, le=1)
+    """Budget of attacks that have one, in pixels of 0..1: 8/255, or 0.3 for digits."""
+    validation_images: int = Field(200, ge=2)
+    """At most this many validation images (of the run, else of the training part) decide on thresholds."""
+    seed: int = Field(0, ge=0, lt=2**32)
+    """Masks, draws and the choice of images; without a run, also splits data that have no test part."""
+    device: str = "auto"
+    """cpu, cuda, …; auto takes a GPU where there is one."""
+
+
+@dataclass(frozen=True)
+class Brought:
+    """What a command works on."""
+
+    model: nn.Module
+    data: Data
+    validation: Data
+    source: Source
+    space: Space
+    named: dict[str, Any]
+    """how model and data are called"""
+
+
+def check_uncertain(config: UncertainConfig, command: str) -> None:
+    """What can be known to be wrong before anything is loaded."""
+    if (config.run is None) == (config.model is None):
+        raise UserError(f"{command} needs a run folder, or --model with --data (one of the two).")
+    check_beside(config)
+    given = [limits for limits in (config.pcs_thresholds, config.vr_thresholds) if limits]
+    for name, limits in (("pcs", config.pcs_thresholds), ("vr", config.vr_thresholds)):
+        if limits:
+            limits_of(name, limits)
+    if len(given) == 1:
+        raise UserError("pcs-thresholds: give those of PCS and of VR, or neither.")
+    if given and config.profile is not None:
+        raise UserError("profile: it brings thresholds, so --pcs-thresholds can't stand beside it.")
+    if config.profile is not None:
+        read_thresholds(config.profile)
+    attacks_of(config)
+
+
+def attacks_of(config: UncertainConfig) -> dict[str, AttackConfig]:
+    """The attacks by their names, each with the budget where it takes one."""
+    found = {}
+    for name in config.attacks:
+        function = ATTACKS.get(name)
+        settings: dict[str, Any] = dict(FASTER.get(name, {}))
+        if function is not None and "epsilon" in inspect.signature(function).parameters:
+            settings["epsilon"] = config.epsilon
+        found[name] = AttackConfig(attack=name, **settings)
+    return found
+
+
+def brought(config: UncertainConfig, images: int) -> Brought:
+    """Loads model and data, and makes the source of stochastic passes."""
+    device = device_of(config.device)
+    told = EvaluateConfig(**{name: getattr(config, name) for name in (*BroughtConfig.model_fields, "seed")})
+    model, data, space, named, _ = model_and_data(told, device)
+    validation = _validation(config, data)
+    source: Source
+    if config.ensemble:
+        source = Ensemble([model, *(_member(path, model, data).to(device) for path in config.ensemble)])
+    else:
+        model = with_dropout(model, config.dropout, insert=not config.own_dropout_only)
+        source = DropoutPasses(model, config.passes, seed=config.seed)
+    data = fixed_subset(data, min(images, len(data)), config.seed)
+    return Brought(model, data, validation, source, space, named)
+
+
+def _validation(config: UncertainConfig, data: Data) -> Data:
+    """Images that are neither tested on nor, where the run kept some aside, trained on."""
+    if config.run is not None:
+        trained = Run.config_of(config.run)
+        changed = {"data": config.data, "data_folder": config.data_folder, "size": config.size}
+        sets = load_sets(trained.model_copy(update={key: value for key, value in changed.items() if value is not None}))
+        found = sets.train if sets.validation is None else sets.validation
+    else:
+        assert config.data is not None
+        found = data_room.load(config.data, folder=config.data_folder, size=config.size, seed=config.seed).train
+    chosen = fixed_subset(found, min(config.validation_images, len(found)), config.seed)
+    return in_classes(chosen, data.classes)
+
+
+def _member(path: Path, model: nn.Module, data: Data) -> nn.Module:
+    """A further model: of a run, or the same network with other weights."""
+    if path.is_dir():
+        member, _ = trained_model(Run(path), Run.config_of(path), data)
+        return member
+    member = deepcopy(model)
+    try:
+        load_model(member, read_checkpoint(path), path)  # ours: weights at the end, or a checkpoint along the way
+    except UserError:
+        models.load_weights(member, path)
+    return member
+
+
+def thresholds_of(config: UncertainConfig, found: Brought) -> tuple[Thresholds, str]:
+    """The thresholds, and where they come from."""
+    if config.profile is not None:
+        return read_thresholds(config.profile), str(config.profile)
+    if config.pcs_thresholds:
+        return Thresholds(limits_of("pcs", config.pcs_thresholds), limits_of("vr", config.vr_thresholds)), GIVEN
+    if not config.attacks:
+        raise UserError("attacks: without any, --pcs-thresholds and --vr-thresholds are needed.")
+    attacked = [
+        turned(found.model, found.validation, attack, config.seed, f"{name} on validation images")
+        for name, attack in attacks_of(config).items()
+    ]
+    kinds = {"confidence": config.confidence, "against": config.against}
+    return validation_thresholds(found.source, found.validation, attacked, **kinds), VALIDATED  # type: ignore[arg-type]
+
+
+def turned(model: nn.Module, data: Data, attack: AttackConfig, seed: int, about: str) -> Data:
+    """What an attack turns from right to wrong, with a progress bar."""
+    with bar(about, len(data)) as report:
+        return turned_by(model, data, attack.made(seed), report)
+
+
+def shown(config: UncertainConfig) -> dict[str, Any]:
+    """A command's own settings for its report, without those that say nothing."""
+    own = config.model_dump(mode="json", exclude={*BroughtConfig.model_fields, "out", "device"}, exclude_none=True)
+    return {name: value for name, value in own.items() if value != []}
+
+
+def recognised(found: Brought) -> Data:
+    """The images that the model gets right."""
+    device = home_of(found.model)
+    prediction = torch.cat(
+        [
+            found.source(batch.images, batch.index).certain.argmax(1)
+            for batch in found.data.batches(torch.arange(len(found.data)).split(1024), device)
+        ]
+    )
+    rows = (prediction.to(found.data.labels.device) == found.data.labels).nonzero().flatten()
+    if not len(rows):
+        raise UserError("data: the model recognises none of the images.")
+    return found.data.take(rows)

@@ -1,0 +1,127 @@
+"""`ukemi uncertainty`."""
+
+from pathlib import Path
+from time import monotonic
+from typing import Literal
+
+from pydantic import Field
+from rich.console import Console
+
+from ukemi import reports
+from ukemi.cli.attacking import bar
+from ukemi.cli.parse import parse
+from ukemi.cli.uncertain import (
+    Brought,
+    UncertainConfig,
+    attacks_of,
+    brought,
+    check_uncertain,
+    shown,
+    thresholds_of,
+    turned,
+)
+from ukemi.data import Data
+from ukemi.errors import UserError
+from ukemi.measures.uncertainty import BENIGN, natural_variants, profile
+from ukemi.models.inference import home_of
+from ukemi.spaces import space_of
+from ukemi.training.sets import AdversarialSet, as_data, check_set, fuzzed_set, read_set, write_set
+from ukemi.training.setup import in_classes
+from ukemi.uncertainty import GUIDES, fuzz
+
+
+class UncertaintyConfig(UncertainConfig):
+    """Profiles what a classifier does not know: PCS, VR, PE and MI of benign, varied, attacked and fuzzed images, the
+    four patterns of low and high PCS and VR, which metric tells attacked images best, and the calibration error; writes
+    tables, uncertainty.json and a page.
+
+    `ukemi uncertainty RUN` takes a run folder of `ukemi train`; --model, --weights and --data work as in `ukemi
+    evaluate`. Thresholds are found on validation images, never on those that are profiled.
+    """
+
+    images: int = Field(500, ge=1)
+    """Profile at most this many images, a fixed choice by the seed."""
+    variants: str | None = "t3"
+    """Also one random natural variant of every image, from this space (None leaves it out)."""
+    fuzzers: tuple[Literal["deephunter", "tensorfuzz"], ...] = ("deephunter", "tensorfuzz")
+    """Also what these fuzzers turn from right to wrong."""
+    keep_fuzzed: bool = False
+    """Save all that the fuzzers kept, as sets beside the page: FUZZER.safetensors."""
+    sets: tuple[Path, ...] = ()
+    """Also these saved sets of `ukemi attack` or `ukemi generate`, what succeeded in them."""
+    gallery: int = Field(3, ge=0)
+    """Pictures per pattern and source."""
+    out: Path | None = None
+    """Where to write; default: RUN/uncertainty, or ./uncertainty."""
+
+
+def run(arguments: list[str]) -> int:
+    config = parse(UncertaintyConfig, arguments, "uncertainty")
+    saved = _check(config)
+    began = monotonic()
+    found = brought(config, config.images)
+    thresholds, found_by = thresholds_of(config, found)
+    groups = _groups(config, found, saved)
+    with bar("passes", sum(map(len, groups.values()))) as report:
+        profiled = profile(
+            found.source, groups, thresholds, confidence=config.confidence, against=config.against, report=report
+        )
+    own = shown(config)
+    seen = reports.UncertaintyReport(
+        title=str(config.run or config.model),
+        profile=profiled,
+        passes=found.source.passes,
+        source="ensemble" if config.ensemble else "dropout",
+        found_by=found_by,
+        settings={**found.named, **own},
+        device=str(home_of(found.model)),
+        seconds=monotonic() - began,
+        gallery=config.gallery,
+        seed=config.seed,
+    )
+    out = _out(config)
+    reports.write_uncertainty(out, seen)
+    console = Console(highlight=False)
+    console.print(reports.pattern_table(profiled))
+    console.print(reports.auroc_table(profiled))
+    console.print(f"expected calibration error {profiled.reliability().expected_error:.4f}")
+    console.print(f"numbers: {out / 'uncertainty.json'}\npage:    {out / 'page.html'}", soft_wrap=True)
+    return 0
+
+
+def _out(config: UncertaintyConfig) -> Path:
+    return config.out or (Path("uncertainty") if config.run is None else config.run / "uncertainty")
+
+
+def _check(config: UncertaintyConfig) -> dict[str, AdversarialSet]:
+    """The saved sets; and what can be known to be wrong before anything is measured."""
+    check_uncertain(config, "uncertainty")
+    if config.variants is not None:
+        space_of(config.variants)
+    if _out(config).is_file():
+        raise UserError(f"out: {_out(config)} is a file; a folder is needed.")
+    saved = {str(path): read_set(path) for path in config.sets}
+    for one in saved.values():
+        as_data(one)
+    return saved
+
+
+def _groups(config: UncertaintyConfig, found: Brought, saved: dict[str, AdversarialSet]) -> dict[str, Data]:
+    groups = {BENIGN: found.data}
+    if config.variants is not None:
+        space = space_of(config.variants)
+        groups[f"natural {space.name}"] = natural_variants(found.model, found.data, space, seed=config.seed)
+    for name, attack in attacks_of(config).items():
+        groups[name] = turned(found.model, found.data, attack, config.seed, name)
+    for name in config.fuzzers:
+        with bar(name, 1) as report:
+            guide = GUIDES[name](found.model, found.validation)
+            kept = fuzz(found.model, found.data, guide, seed=config.seed, report=report)
+        groups[name] = kept.as_data(found.data)
+        if config.keep_fuzzed:
+            named = {"data": str(found.named["data"]), "split": config.split, "seed": config.seed}
+            write_set(_out(config) / f"{name}.safetensors", fuzzed_set(found.model, found.data, kept, **named))  # type: ignore[arg-type]
+    for name, one in saved.items():
+        check_set(one, model=found.model)
+        groups[name] = in_classes(as_data(one), found.data.classes)
+    return groups

@@ -1,0 +1,148 @@
+"""What a model does not know, source by source: benign, varied, attacked, fuzzed (the study of section 2.2).
+
+Adversarial examples are images turned from right to wrong; benign examples are the whole test part. Thresholds come
+from validation data, never from the images that are profiled.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ukemi.attacks.base import Attacked
+from ukemi.attacks.config import Attack
+from ukemi.data import Data
+from ukemi.errors import UserError
+from ukemi.measures.attacks import Report, under_attack
+from ukemi.models.inference import home_of
+from ukemi.spaces import T3, Space
+from ukemi.uncertainty import (
+    Reliability,
+    Shares,
+    Source,
+    Thresholds,
+    Uncertainty,
+    aurocs,
+    found_thresholds,
+    reliability,
+    shares_of,
+    uncertainty_of,
+)
+from ukemi.uncertainty.metrics import Against, Confidence, joined
+from ukemi.variations import vary
+
+BENIGN = "benign"
+"""the source that the others are compared with"""
+_BLOCK = 1024
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """One source of images."""
+
+    name: str
+    data: Data
+    metrics: Uncertainty
+
+    @property
+    def right(self) -> Tensor:
+        """bool `[N]`: the certain answer is the label."""
+        return self.metrics.prediction == self.data.labels.cpu()
+
+    @property
+    def accuracy(self) -> float:
+        return float(self.right.double().mean()) if len(self.data) else float("nan")
+
+
+@dataclass(frozen=True)
+class Profile:
+    """All sources under one pair of thresholds."""
+
+    thresholds: Thresholds
+    sources: tuple[Profiled, ...]
+
+    @property
+    def benign(self) -> Profiled:
+        return next(one for one in self.sources if one.name == BENIGN)
+
+    def shares(self) -> dict[str, Shares]:
+        """The pattern table: a row per source."""
+        return {one.name: shares_of(one.metrics, self.thresholds) for one in self.sources}
+
+    def aurocs(self) -> dict[str, dict[str, float]]:
+        """How well PCS, VR, PE and MI tell each source from the benign images."""
+        benign = self.benign.metrics
+        return {one.name: aurocs(benign, one.metrics) for one in self.sources if one.name != BENIGN}
+
+    def reliability(self) -> Reliability:
+        """Of the benign images."""
+        return reliability(self.benign.metrics.confidence, self.benign.right)
+
+
+def profile(
+    source: Source,
+    groups: Mapping[str, Data],
+    thresholds: Thresholds,
+    *,
+    confidence: Confidence = "margin",
+    against: Against = "prediction",
+    report: Report | None = None,
+) -> Profile:
+    """The metrics of every image of every group; one of them is `benign`. A group without images is left out."""
+    if BENIGN not in groups or not len(groups[BENIGN]):
+        raise UserError(f"groups: one is needed that is called {BENIGN!r} and has images.")
+    total, found, before = sum(map(len, groups.values())), [], 0
+    for name, data in groups.items():
+        if len(data):
+
+            def told(done: int, of: int, before: int = before) -> None:
+                if report is not None:
+                    report(before + done, total)
+
+            metrics = uncertainty_of(source, data, confidence=confidence, against=against, report=told)
+            found.append(Profiled(name, data, metrics))
+        before += len(data)
+    return Profile(thresholds, tuple(found))
+
+
+def validation_thresholds(
+    source: Source,
+    benign: Data,
+    attacked: Sequence[Data],
+    *,
+    confidence: Confidence = "margin",
+    against: Against = "prediction",
+) -> Thresholds:
+    """The limits that part benign from attacked validation images best, PCS and VR each by itself (Youden's J)."""
+    turned = [data for data in attacked if len(data)]
+    if not turned:
+        raise UserError("attacks: none of them turned a validation image, so there is nothing to find thresholds by.")
+    kinds = {"confidence": confidence, "against": against}
+    wrong = joined([uncertainty_of(source, data, **kinds) for data in turned])  # type: ignore[arg-type]
+    return found_thresholds(uncertainty_of(source, benign, **kinds), wrong)  # type: ignore[arg-type]
+
+
+def turned_by(model: nn.Module, data: Data, attack: Attack, report: Report | None = None) -> Data:
+    """The images of `data` that the model recognises and the attack turns, as labelled images with their identities."""
+    kept: list[tuple[Tensor, Tensor, Tensor]] = []
+
+    def noting(model: nn.Module, images: Tensor, labels: Tensor, *, index: Tensor) -> Attacked:
+        found = attack(model, images, labels, index=index)
+        kept.append((found.images[found.success].cpu(), labels[found.success].cpu(), index[found.success].cpu()))
+        return found
+
+    under_attack(model, data, noting, report=report)
+    none = torch.empty(0, dtype=torch.int64)
+    parts = kept or [(torch.empty(0, data.channels, *data.size), none, none)]
+    images, labels, index = (torch.cat(column) for column in zip(*parts, strict=True))
+    return Data(images, labels, data.classes, index, data.identities)
+
+
+def natural_variants(model: nn.Module, data: Data, space: Space = T3, *, seed: int = 0) -> Data:
+    """One random variant of every image, labels kept."""
+    device, parts = home_of(model), []
+    for batch in data.batches(torch.arange(len(data)).split(_BLOCK), device):
+        genes = space.sample(batch.index, seed=seed)[:, 0]
+        parts.append(vary(batch.images, genes, space).cpu())
+    return Data(torch.cat(parts), data.labels.cpu(), data.classes, data.index.cpu(), data.identities)

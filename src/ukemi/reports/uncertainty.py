@@ -1,0 +1,275 @@
+"""What a model does not know: tables, a page with the scatter of PCS and VR, and JSON."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich import box
+from rich.table import Table
+from rich.text import Text
+from torch import Tensor
+
+from ukemi.data import as_float
+from ukemi.errors import UserError
+from ukemi.measures.uncertainty import Profile, Profiled
+from ukemi.reports import charts, words
+from ukemi.reports.charts import Series
+from ukemi.reports.evaluation import drawn
+from ukemi.reports.page import flat, template
+from ukemi.reports.pictures import picture, side_for
+from ukemi.reports.summary import versions
+from ukemi.training.checkpoints import write_whole
+from ukemi.uncertainty import METRICS, PATTERNS, Thresholds, patterns_of
+
+SCHEMA = 1
+"""Version of the summary's fields: raised when one changes its meaning or goes."""
+POINTS = 150
+"""points of one source in the scatter; of more, as many are drawn by their identities"""
+SAID = {
+    "LL": "low PCS, low VR: unsure, and steadily so",
+    "LH": "low PCS, high VR: unsure, and wavering",
+    "HL": "high PCS, low VR: sure, and steady",
+    "HH": "high PCS, high VR: sure, but wavering",
+}
+
+
+@dataclass(frozen=True)
+class UncertaintyReport:
+    """All that is shown about one profile."""
+
+    title: str
+    profile: Profile
+    passes: int
+    source: str
+    """dropout or ensemble"""
+    found_by: str
+    """where the thresholds come from"""
+    settings: Mapping[str, Any]
+    device: str
+    seconds: float
+    gallery: int = 3
+    """pictures per pattern"""
+    seed: int = 0
+
+
+def pattern_table(profile: Profile) -> Table:
+    """One row per source: images, accuracy, the share of each pattern, unstable ones, the entropy of the shares."""
+    (pcs, vr), caption = _limits(profile.thresholds), "high: PCS at least {}, VR at least {}; unstable: VR within {}"
+    about = caption.format(pcs, vr, "sampling error of its limit; entropy: of the pattern shares, in bits")
+    found = Table(caption=about, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
+    found.add_column("source", overflow="fold")
+    for name in ("images", "right %", *(f"{name} %" for name in PATTERNS), "unstable %", "entropy"):
+        found.add_column(name, justify="right", no_wrap=True)
+    for name, cells in _pattern_rows(profile):
+        found.add_row(Text(name), *(cell.removesuffix(f"{words.THIN}%") for cell in cells))
+    return found
+
+
+def auroc_table(profile: Profile) -> Table:
+    """One row per source: how well each metric tells it from the benign images."""
+    found = Table(
+        caption="AUROC against the benign images: 0.5 is chance, 1 parts them all", box=box.SIMPLE_HEAD,
+        caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0),
+    )  # fmt: skip
+    found.add_column("source", overflow="fold")
+    for name in METRICS:
+        found.add_column(name.upper(), justify="right")
+    for name, cells in _auroc_rows(profile):
+        found.add_row(Text(name), *cells)
+    return found
+
+
+def uncertainty_summary(report: UncertaintyReport) -> dict[str, Any]:
+    """All numbers as JSON knows them; what is not finite is None."""
+    profile, bins = report.profile, report.profile.reliability()
+    aurocs, shares = profile.aurocs(), profile.shares()
+    rows = [
+        {
+            "source": one.name,
+            "images": len(one.data),
+            "accuracy": one.accuracy,
+            "patterns": shares[one.name].patterns,
+            "between": shares[one.name].between,
+            "unstable": shares[one.name].unstable,
+            "pattern_entropy_bits": abs(shares[one.name].entropy),
+            "auroc": _finite(aurocs[one.name]) if one.name in aurocs else None,
+            "mean": {name: float(getattr(one.metrics, name).mean()) for name in METRICS},
+        }
+        for one in profile.sources
+    ]
+    return {
+        "schema": SCHEMA,
+        "title": report.title,
+        "passes": report.passes,
+        "source": report.source,
+        "thresholds": thresholds_row(profile.thresholds) | {"found_by": report.found_by},
+        "sources": rows,
+        "calibration": {
+            "expected_error": bins.expected_error,
+            "largest_error": bins.largest_error,
+            "count": bins.count.tolist(),
+            "confidence": _listed(bins.confidence),
+            "accuracy": _listed(bins.accuracy),
+        },
+        "settings": dict(report.settings),
+        "seconds": report.seconds,
+        "device": report.device,
+        "versions": versions(),
+    }
+
+
+def thresholds_row(thresholds: Thresholds) -> dict[str, Any]:
+    """Thresholds as JSON knows them: low and high of each."""
+    return {"pcs": list(thresholds.pcs), "vr": list(thresholds.vr)}
+
+
+def read_thresholds(path: Path) -> Thresholds:
+    """Those of an uncertainty.json."""
+    try:
+        row = json.loads(path.read_text(encoding="utf-8"))["thresholds"]
+        return Thresholds(tuple(row["pcs"]), tuple(row["vr"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"profile: {path} is no uncertainty.json of `ukemi uncertainty` ({error}).") from None
+
+
+def write_uncertainty(folder: Path, report: UncertaintyReport) -> None:
+    """Writes uncertainty.json and page.html."""
+    text = json.dumps(uncertainty_summary(report), indent=2, allow_nan=False) + "\n"
+    write_whole(folder / "uncertainty.json", text.encode())
+    profile = report.profile
+    pcs, vr = _limits(profile.thresholds)
+    page = template("uncertainty.html").render(
+        heading=f"What {report.title} does not know",
+        versions=versions(),
+        glance=_glance(report),
+        scatter=_scatter(profile),
+        legend=[(one.name, charts.swatch(at)) for at, one in enumerate(profile.sources)],
+        reliability=_diagram(profile),
+        calibration=words.percent(profile.reliability().expected_error),
+        patterns=_pattern_rows(profile),
+        pattern_columns=("images", "right", *PATTERNS, "unstable", "entropy, bits"),
+        aurocs=_auroc_rows(profile),
+        metrics=[name.upper() for name in METRICS],
+        limits={"pcs": pcs, "vr": vr, "found_by": report.found_by},
+        galleries=_galleries(report),
+        settings=[("time", words.duration(report.seconds)), ("device", report.device), *flat(report.settings)],
+    )
+    write_whole(folder / "page.html", page.encode())
+
+
+def _limits(thresholds: Thresholds) -> tuple[str, str]:
+    said = (
+        words.plain(low) if low == high else f"{words.plain(high)} (low below {words.plain(low)})"
+        for low, high in (thresholds.pcs, thresholds.vr)
+    )
+    pcs, vr = said
+    return pcs, vr
+
+
+def _pattern_rows(profile: Profile) -> list[tuple[str, tuple[str, ...]]]:
+    rows = []
+    for one, share in zip(profile.sources, profile.shares().values(), strict=True):
+        cells = [words.percent(share.patterns[name]) for name in PATTERNS]
+        rest = (words.percent(share.unstable), f"{abs(share.entropy):.2f}")
+        rows.append((one.name, (words.count(share.count), words.percent(one.accuracy), *cells, *rest)))
+    return rows
+
+
+def _auroc_rows(profile: Profile) -> list[tuple[str, tuple[str, ...]]]:
+    return [(name, tuple(f"{row[metric]:.3f}" for metric in METRICS)) for name, row in profile.aurocs().items()]
+
+
+def _glance(report: UncertaintyReport) -> list[str]:
+    shares = report.profile.shares()
+    benign = shares[report.profile.benign.name].patterns
+    most = max(PATTERNS, key=lambda name: benign[name])
+    said = [
+        f"Of {words.plural(len(report.profile.benign.data), 'benign image')} {words.percent(benign[most])} are {most}"
+        f" ({SAID[most]})."
+    ]
+    best: dict[str, list[str]] = {}
+    for name, row in report.profile.aurocs().items():
+        known = {metric: value for metric, value in row.items() if isfinite(value)}
+        if known:
+            best.setdefault(max(known, key=lambda metric: known[metric]).upper(), []).append(name)
+    if best:
+        said.append("; ".join(f"{metric} tells best: {', '.join(names)}" for metric, names in best.items()) + ".")
+    return said
+
+
+def _scatter(profile: Profile) -> Any:
+    series = []
+    for at, one in enumerate(profile.sources):
+        rows = drawn(one.data, torch.ones(len(one.data), dtype=torch.bool), POINTS, 0)
+        points = tuple(zip(one.metrics.pcs[rows].tolist(), one.metrics.vr[rows].tolist(), strict=True))
+        series.append(Series(one.name, points, at))
+    limits = profile.thresholds
+    return charts.scatter(
+        series,
+        title="Every input by its PCS and VR",
+        x_label="PCS",
+        y_label="VR",
+        x_rules=sorted(set(limits.pcs)),
+        y_rules=sorted(set(limits.vr)),
+    )
+
+
+def _diagram(profile: Profile) -> Any:
+    bins = profile.reliability()
+    points = tuple(zip(_listed(bins.confidence), _listed(bins.accuracy), strict=True))
+    known = tuple((x, y) for x, y in points if x is not None and y is not None)
+    return charts.lines(
+        [Series("as it should be", ((0.0, 0.0), (1.0, 1.0)), charts.COLOURS - 1), Series("benign images", known, 0)],
+        title="Accuracy by confidence",
+        x_label="confidence",
+        x_ticks=(0.0, 0.25, 0.5, 0.75, 1.0),
+        y_limits=(0.0, 1.0),
+    )
+
+
+def _galleries(report: UncertaintyReport) -> list[dict[str, Any]]:
+    """Some inputs of each pattern, the sources in turn."""
+    profile, found = report.profile, []
+    side = side_for(4 * report.gallery * len(profile.sources), profile.benign.data.channels)
+    for number, pattern in enumerate(PATTERNS):
+        cards = [card for one in profile.sources for card in _cards(one, number, report, side)]
+        found.append({"pattern": pattern, "said": SAID[pattern], "cards": cards})
+    return found
+
+
+def _cards(one: Profiled, number: int, report: UncertaintyReport, side: int) -> list[dict[str, Any]]:
+    own: Tensor = patterns_of(one.metrics.pcs, one.metrics.vr, report.profile.thresholds) == number
+    rows = drawn(one.data, own, report.gallery, report.seed)
+    if not len(rows):
+        return []
+    names = one.data.classes
+    return [
+        {
+            "image": picture(image, side),
+            "smooth": max(image.shape[1:]) > side,
+            "label": names[int(one.data.labels[at])],
+            "guess": _name(names, int(one.metrics.prediction[at])),
+            "right": bool(one.right[at]),
+            "source": one.name,
+            "pcs": f"{float(one.metrics.pcs[at]):.2f}",
+            "vr": f"{float(one.metrics.vr[at]):.2f}",
+        }
+        for at, image in zip(rows.tolist(), as_float(one.data.images[rows.to(one.data.labels.device)]), strict=True)
+    ]
+
+
+def _name(names: tuple[str, ...], label: int) -> str:
+    """A model's head may be wider than the data has classes."""
+    return names[label] if label < len(names) else f"class {label}"
+
+
+def _finite(row: Mapping[str, float]) -> dict[str, float | None]:
+    return {name: value if isfinite(value) else None for name, value in row.items()}
+
+
+def _listed(values: Tensor) -> list[float | None]:
+    return [value if isfinite(value) else None for value in values.tolist()]

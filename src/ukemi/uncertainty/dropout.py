@@ -1,0 +1,100 @@
+"""Dropout whose masks are a function of (seed, turn, sample, pass, layer, unit), and dropout for networks without."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from copy import deepcopy
+from math import prod
+
+from torch import Tensor, nn
+
+from ukemi import randomness
+from ukemi.errors import UserError
+from ukemi.randomness import Stream
+
+WHOLE_MAPS: tuple[type[nn.Module], ...] = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+"""these drop channels; `nn.Dropout` drops single numbers"""
+KINDS: tuple[type[nn.Module], ...] = (nn.Dropout, *WHOLE_MAPS)
+INSERTED = "dropout"
+"""the name of an inserted dropout, below the layer whose input it drops"""
+
+
+def dropouts_of(model: nn.Module) -> list[nn.Module]:
+    """The dropout layers of a model (not alpha dropout, which stays off), in the order in which it holds them."""
+    return [module for module in model.modules() if isinstance(module, KINDS)]
+
+
+def insert_dropout(model: nn.Module, rate: float) -> nn.Module:
+    """A copy of the model that drops inputs of its classifier: its last Linear, or its last Conv2d where it has none.
+
+    Names and values of the weights stay as they are, so files of the one fit the other. In training mode it drops as
+    any dropout does.
+    """
+    if not 0 < rate < 1:
+        raise UserError(f"dropout: the rate should lie between 0 and 1, but {rate:g} was given.")
+    changed = deepcopy(model)
+    classifier = _classifier(changed)
+    dropout = nn.Dropout(rate)
+    dropout.train(classifier.training)
+    classifier.add_module(INSERTED, dropout)
+    classifier.register_forward_pre_hook(_dropped)
+    return changed
+
+
+def with_dropout(model: nn.Module, rate: float, *, insert: bool = True) -> nn.Module:
+    """The model itself where it has dropout, else `insert_dropout(model, rate)`; without `insert` that is an error."""
+    if dropouts_of(model):
+        return model
+    if not insert:
+        raise UserError(
+            f"dropout: {type(model).__name__} has no dropout layer and inserting one is forbidden; allow it, or give an"
+            " ensemble."
+        )
+    return insert_dropout(model, rate)
+
+
+def _classifier(model: nn.Module) -> nn.Module:
+    for kind in (nn.Linear, nn.Conv2d):
+        if found := [module for module in model.modules() if isinstance(module, kind)]:
+            return found[-1]
+    raise UserError(f"dropout: {type(model).__name__} has no Linear or Conv2d that dropout could stand before.")
+
+
+def _dropped(module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return (module.get_submodule(INSERTED)(given[0]), *given[1:])
+
+
+class Masks:
+    """Which rows a pass holds: `shared` rows for each of `index [G]`, each for `many` passes from `first` on.
+
+    Rows lie as `[G, shared, many]`. All rows of one index get the same masks, so that individuals of one seed can be
+    compared without noise.
+    """
+
+    def __init__(self, index_G: Tensor, shared: int, first: int, many: int, seed: int, turn: int) -> None:
+        self._index, self._shared, self._first, self._many = index_G, shared, first, many
+        self._seed, self._layer = randomness.key(seed, turn), 0
+
+    def __call__(self, module: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        """A forward hook: the dropout's output, masked; layers are counted as they run."""
+        layer, self._layer = self._layer, self._layer + 1
+        rate = float(module.p)  # type: ignore[arg-type]
+        if rate == 0:
+            return output
+        whole = isinstance(module, WHOLE_MAPS)
+        shape = (*output.shape[1:2], *(1,) * (output.ndim - 2)) if whole else tuple(output.shape[1:])
+        key = {"seed": self._seed, "stream": Stream.DROPOUT, "epoch": layer, "first": self._first}
+        kept_GTU = randomness.uniform(self._index, self._many, prod(shape), **key) >= rate  # type: ignore[arg-type]
+        scale = 1 / (1 - rate) if rate < 1 else 0.0
+        mask = (kept_GTU.to(output.dtype) * scale).view(len(self._index), 1, self._many, *shape)
+        rows = output.reshape(len(self._index), self._shared, self._many, *output.shape[1:])
+        return (rows * mask).view_as(output)
+
+
+@contextmanager
+def masked(model: nn.Module, masks: Masks) -> Iterator[None]:
+    """While it lasts, the model's dropout layers apply `masks` (in evaluation mode they would do nothing)."""
+    with ExitStack() as hooks:
+        for layer in dropouts_of(model):
+            handle = layer.register_forward_hook(masks)
+            hooks.callback(handle.remove)
+        yield

@@ -1,0 +1,268 @@
+"""Inputs that nobody tested: a genetic search for a pattern of uncertainty around each seed (section 2.3 of the paper).
+
+Two ways to make individuals: noise on pixels in an Linf ball (the paper's), and natural variations (`natural.py`). All
+seeds of a block evolve together; those that are done leave. Every generation has its own dropout masks, the same for
+all individuals of a seed, so that a better fitness is no luck of the masks.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Protocol
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from ukemi.attacks.norms import cube, length, radius_of
+from ukemi.data import Data
+from ukemi.genetics import tournament
+from ukemi.models.inference import home_of
+from ukemi.randomness import Stream
+from ukemi.schema import Number, Schema
+from ukemi.uncertainty import pixels
+from ukemi.uncertainty.metrics import Sampled, Uncertainty, joined, measured
+from ukemi.uncertainty.passes import Source
+from ukemi.uncertainty.targets import Target
+
+VALUES = {"cpu": 2**23, "cuda": 2**26}
+"""pixel values that the individuals of one block of seeds may have"""
+CHECK, CONFIRM = 1_000_000, 2_000_000
+"""turns of masks that no generation uses: from CHECK on to check a find during the search, CONFIRM to count it"""
+CHECKS = 4
+"""sets of masks under which a find must hold before its seed stops"""
+Report = Callable[[int, int], None]
+
+
+class SearchSettings(Schema):
+    """How inputs are searched for."""
+
+    population: int = Field(50, ge=2)
+    """Individuals per seed image."""
+    generations: int = Field(50, ge=1)
+    """The budget: a seed without success stops here."""
+    epsilon: Number = Field(8 / 255, gt=0, le=1)
+    """How far a pixel may move, in pixels of 0..1: 8/255, or 0.3 for digits."""
+    tournament: int = Field(3, ge=1)
+    """How many individuals compete to be a parent."""
+    exchange: Number = Field(0.5, ge=0, le=1)
+    """The share of pixels that a child has from its second parent."""
+    mutation: Number = Field(0.02, ge=0, le=1)
+    """The share of pixel values that are drawn anew in a child; 0 leaves mutation out, as the paper does."""
+    edge: Number = Field(0.5, ge=0, lt=1)
+    """How often a drawn pixel lies at an end of the ball instead of inside it."""
+    elite: int = Field(1, ge=0)
+    """How many of the best live on unchanged."""
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What was found for each of N seeds; tensors on the CPU."""
+
+    images: Tensor
+    """`[N, C, H, W]` in [0, 1]: the best individual, whether it succeeded or not"""
+    labels: Tensor
+    """int64 `[N]`"""
+    index: Tensor
+    """int64 `[N]`: the identities of the seeds"""
+    success: Tensor
+    """bool `[N]`: goal and pattern hold under fresh masks"""
+    claimed: Tensor
+    """bool `[N]`: the search stopped because it saw a success"""
+    fitness: Tensor
+    """float64 `[N]`: the best that the search saw (`targets.Scores.fitness`)"""
+    generations: Tensor
+    """int64 `[N]`: how many generations were scored"""
+    distance: Tensor
+    """`[N]`: Linf, from the seed image"""
+    metrics: Uncertainty
+    """under the fresh masks"""
+    target: Target
+    evaluations: int
+    """individuals that were scored; each took one certain pass and T stochastic ones"""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def success_rate(self) -> float:
+        return float(self.success.double().mean()) if len(self) else float("nan")
+
+
+class Maker(Protocol):
+    """How individuals of a block of seeds come to be; codes are whatever it evolves, `[N, K, …]`."""
+
+    def first(self, count: int) -> Tensor: ...
+    def images(self, codes: Tensor) -> Tensor:
+        """`[N, K, C, H, W]` of codes `[N, K, …]`."""
+
+    def children(self, codes: Tensor, fitness_NK: Tensor, generation: int) -> Tensor:
+        """The next generation, as many as before."""
+
+    def kept(self, rows: Tensor) -> "Maker":
+        """The maker of some of the seeds."""
+
+
+class PixelMaker:
+    """Noise in an Linf ball, exchange of pixels, mutation."""
+
+    def __init__(self, images_NCHW: Tensor, index_N: Tensor, settings: SearchSettings, seed: int) -> None:
+        self._box = cube(images_NCHW, radius_of(settings.epsilon, images_NCHW, "linf"))
+        self._index, self._settings, self._seed = index_N, settings, seed
+
+    def first(self, count: int) -> Tensor:
+        return pixels.noisy(self._box, self._index, count, seed=self._seed, edge=self._settings.edge)
+
+    def images(self, codes: Tensor) -> Tensor:
+        return codes
+
+    def children(self, codes: Tensor, fitness_NK: Tensor, generation: int) -> Tensor:
+        told, count = self._settings, codes.shape[1]
+        elite = min(told.elite, count - 1)
+        key = {"seed": self._seed, "generation": generation}
+        chosen = tournament(
+            fitness_NK,
+            self._index,
+            2 * (count - elite),
+            seed=self._seed,
+            epoch=generation,
+            rounds=told.tournament,
+            stream=Stream.TOURNAMENT,
+        )
+        first, second = (pixels.rows_of(codes, half) for half in chosen.chunk(2, 1))
+        made = pixels.exchanged(first, second, self._index, share=told.exchange, **key)
+        made = pixels.mutated(made, self._box, self._index, rate=told.mutation, edge=told.edge, **key)
+        best = fitness_NK.argsort(dim=1, descending=True, stable=True)[:, :elite]
+        return torch.cat([pixels.rows_of(codes, best), made], 1)
+
+    def kept(self, rows: Tensor) -> "PixelMaker":
+        part = PixelMaker.__new__(PixelMaker)
+        part._box = (self._box[0][rows], self._box[1][rows])
+        part._index, part._settings, part._seed = self._index[rows], self._settings, self._seed
+        return part
+
+
+MakerOf = Callable[[Tensor, Tensor, SearchSettings, int], Maker]
+"""From seed images `[N, C, H, W]`, identities `[N]`, settings and seed."""
+
+
+def generate(
+    source: Source,
+    data: Data,
+    target: Target,
+    settings: SearchSettings | None = None,
+    *,
+    maker: MakerOf = PixelMaker,
+    seed: int = 0,
+    report: Report | None = None,
+) -> Generated:
+    """Searches an input of the target's pattern and goal from every image of `data`; `report(done, total)` hears how
+    far it is. A target that can't be reached ends after the budget, with the best that was seen."""
+    settings = settings or SearchSettings()
+    device = home_of(source.model)
+    values = settings.population * prod((data.channels, *data.size))
+    block = max(1, VALUES.get(device.type, VALUES["cpu"]) // values)
+    parts: list[Generated] = []
+    for positions in torch.arange(len(data)).split(block):
+        batch = data.batch(positions, device)
+        search = _Search(source, target, settings, batch.images, batch.labels, batch.index)
+        before = int(positions[0])
+
+        def told(done: int, before: int = before) -> None:
+            if report is not None:
+                report(before + done, len(data))
+
+        search.run(maker(batch.images, batch.index, settings, seed), told)
+        parts.append(search.result())
+    return parts[0] if len(parts) == 1 else _joined(parts)
+
+
+class _Search:
+    """The search of one block of seeds."""
+
+    def __init__(
+        self, source: Source, target: Target, settings: SearchSettings, images: Tensor, labels: Tensor, index: Tensor
+    ) -> None:
+        self._source, self._target, self._settings = source, target, settings
+        self._seeds, self._labels, self._index = images, labels, index
+        count = len(images)
+        self._best = images.clone()
+        self._fitness = torch.full((count,), -torch.inf, dtype=torch.float64, device=images.device)
+        self._claimed = torch.zeros(count, dtype=torch.bool, device=images.device)
+        self._generations = torch.zeros(count, dtype=torch.int64, device=images.device)
+        self._evaluations = 0
+
+    def run(self, maker: Maker, told: Callable[[int], None]) -> None:
+        """Generation after generation, until every seed has left or the budget is spent."""
+        rows = torch.arange(len(self._index), device=self._index.device)
+        codes = maker.first(self._settings.population)
+        for generation in range(self._settings.generations):
+            images = maker.images(codes)
+            fitness_NK = self._scored(images, rows, generation)
+            done = self._noted(images, fitness_NK, rows, generation)
+            told(len(self._index) - int((~done).sum()))
+            left = (~done).nonzero().flatten()
+            if not len(left) or generation + 1 == self._settings.generations:
+                break
+            rows, maker = rows[left], maker.kept(left)
+            codes = maker.children(codes[left], fitness_NK[left], generation + 1)
+        told(len(self._index))
+
+    def _scored(self, images: Tensor, rows: Tensor, generation: int) -> Tensor:
+        """Fitness `[n, K]` of the individuals of the seeds `rows`, under this generation's masks."""
+        count = images.shape[1]
+        sampled = self._source(images.flatten(0, 1), self._index[rows], turn=1 + generation, shared=count)
+        self._evaluations += len(rows) * count
+        scores = self._target.scored(sampled, self._labels[rows].repeat_interleave(count))
+        # met, but not beyond the sampling error: the best of those short of the target
+        fitness = torch.where(scores.met & ~scores.safe, scores.fitness.clamp(min=0), scores.fitness)
+        return fitness.view(-1, count)
+
+    def _noted(self, images: Tensor, fitness_NK: Tensor, rows: Tensor, generation: int) -> Tensor:
+        """Keeps what is better than before, and says which seeds are done: met here and under other masks as well."""
+        top_n, at_n = fitness_NK.max(1)
+        best_n = pixels.rows_of(images, at_n[:, None])[:, 0]
+        self._generations[rows] = generation + 1
+        done = top_n >= 1
+        for check in range(CHECKS):
+            at = done.nonzero().flatten()
+            if not len(at):
+                break
+            again = self._source(best_n[at], self._index[rows[at]], turn=CHECK + CHECKS * generation + check)
+            self._evaluations += len(at)
+            done[at] = self._target.scored(again, self._labels[rows[at]]).met
+        better = done | (top_n > self._fitness[rows])
+        taken = rows[better]
+        self._best[taken], self._fitness[taken] = best_n[better], top_n[better]
+        self._claimed[rows] = done
+        return done
+
+    def result(self) -> Generated:
+        """The best of every seed, judged under masks that the search never saw."""
+        sampled: Sampled = self._source(self._best, self._index, turn=CONFIRM)
+        met = self._target.scored(sampled, self._labels).met
+        found = measured(sampled, self._target.confidence, self._target.against)
+        return Generated(
+            images=self._best.cpu(),
+            labels=self._labels.cpu(),
+            index=self._index.cpu(),
+            success=met.cpu(),
+            claimed=self._claimed.cpu(),
+            fitness=self._fitness.cpu(),
+            generations=self._generations.cpu(),
+            distance=length(self._best - self._seeds, "linf").cpu(),
+            metrics=found.cpu(),
+            target=self._target,
+            evaluations=self._evaluations,
+        )
+
+
+def _joined(parts: list[Generated]) -> Generated:
+    names = ("images", "labels", "index", "success", "claimed", "fitness", "generations", "distance")
+    columns = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
+    return Generated(
+        **columns,
+        metrics=joined([part.metrics for part in parts]),
+        target=parts[0].target,
+        evaluations=sum(part.evaluations for part in parts),
+    )

@@ -1,0 +1,149 @@
+"""Where stochastic passes come from: Monte Carlo dropout with keyed masks, or the members of an ensemble.
+
+A source is called with images and identities and gives `Sampled`: `source(images [R, C, H, W], index [G], turn=0,
+shared=1)`, where R = G x shared and the `shared` rows of one index are asked under the same masks.
+"""
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from ukemi.activations.recording import eager
+from ukemi.data import Data
+from ukemi.errors import UserError
+from ukemi.models.inference import default_chunk, home_of, logits, padded, rows_per_pass, scoring
+from ukemi.uncertainty.dropout import Masks, dropouts_of, masked
+from ukemi.uncertainty.metrics import Against, Confidence, Sampled, Uncertainty, joined, measured
+from ukemi.uncertainty.splitting import Whole, cut
+
+PASSES = 50
+"""T where none is given"""
+BLOCK = {"cpu": 32, "cuda": 4096}
+"""images whose head is computed at once; their stochastic rows are many times that"""
+Report = Callable[[int, int], None]
+
+
+class Source(Protocol):
+    """Something that can be asked T times."""
+
+    @property
+    def model(self) -> nn.Module: ...
+    @property
+    def passes(self) -> int: ...
+    def __call__(self, images: Tensor, index: Tensor, *, turn: int = 0, shared: int = 1) -> Sampled: ...
+
+
+class DropoutPasses:
+    """T passes with dropout on (Gal and Ghahramani 2016); the rest of the model stays in evaluation mode.
+
+    A mask is a function of (seed, turn, index, pass, layer, unit): no batch, order or global state changes a number.
+    The part of the network before its first dropout runs once, the rest T times; with `split=False`, or where a network
+    can't be cut, all of it runs T times, with the same numbers.
+    """
+
+    def __init__(self, model: nn.Module, passes: int = PASSES, *, seed: int = 0, split: bool = True) -> None:
+        self.model, self.passes, self.seed = model, at_least_two(passes), seed
+        if not dropouts_of(model):
+            raise UserError(
+                f"dropout: {type(model).__name__} has no dropout layer; ukemi.uncertainty.insert_dropout adds one."
+            )
+        self._split = split
+        self._parts: Whole | None = None
+
+    def __call__(self, images: Tensor, index: Tensor, *, turn: int = 0, shared: int = 1) -> Sampled:
+        device = images.device
+        if not len(index) or len(images) != len(index) * shared:
+            raise UserError(
+                f"images: {shared} for each of at least one index are needed, but {len(images)} images and {len(index)}"
+                " indices were given."
+            )
+        with scoring(self.model, device), eager(self.model):
+            parts = self._cut(images)
+            width = sum(prod(value.shape[1:]) for value in parts.head(images[:1]))
+            fitting = rows_per_pass((width,), device)
+            groups = max(1, min(BLOCK.get(device.type, BLOCK["cpu"]), fitting) // shared)
+            many = _divisor(self.passes, fitting // (groups * shared))
+            found = [
+                self._block(parts, images[start * shared : (start + groups) * shared], index_G, groups, many, turn)
+                for start, index_G in zip(range(0, len(index), groups), index.split(groups), strict=True)
+            ]
+            certain, drawn = torch.cat([one.certain for one in found]), torch.cat([one.drawn for one in found], 1)
+        return Sampled(certain.clone(), drawn.clone())  # outside inference mode: ordinary tensors
+
+    def _cut(self, images: Tensor) -> Whole:
+        if self._parts is None:
+            self._parts = cut(self.model, images) if self._split else Whole(self.model)
+        return self._parts
+
+    def _block(self, parts: Whole, images: Tensor, index_G: Tensor, groups: int, many: int, turn: int) -> Sampled:
+        """One block of fixed shape: the head once, the tail once without masks and then `many` passes at a time."""
+        rows, shared = len(images), len(images) // len(index_G)
+        values = parts.head(padded(images, groups * shared))
+        index_G = padded(index_G, groups)
+        certain = _probabilities(parts.tail(values))
+        repeated = [value.repeat_interleave(many, 0) for value in values]
+        drawn = []
+        for first in range(0, self.passes, many):
+            with masked(self.model, Masks(index_G, shared, first, many, self.seed, turn)):
+                answers = _probabilities(parts.tail(repeated))
+            drawn.append(answers.view(groups * shared, many, -1).transpose(0, 1))
+        return Sampled(certain[:rows], torch.cat(drawn)[:, :rows])
+
+
+class Ensemble:
+    """T models in place of T masks (deep ensembles): several runs, or the weights that one run had along its way.
+
+    The first is the one that is judged: its answer is the certain one.
+    """
+
+    def __init__(self, models: Sequence[nn.Module]) -> None:
+        self.models, self.passes = tuple(models), at_least_two(len(models), "ensemble", "models")
+
+    @property
+    def model(self) -> nn.Module:
+        return self.models[0]
+
+    def __call__(self, images: Tensor, index: Tensor, *, turn: int = 0, shared: int = 1) -> Sampled:
+        chunk = default_chunk(tuple(images.shape[1:]), images.device)
+        drawn = torch.stack([logits(model, images, chunk).softmax(1) for model in self.models])
+        return Sampled(drawn[0], drawn)
+
+
+def uncertainty_of(
+    source: Source,
+    data: Data,
+    *,
+    confidence: Confidence = "margin",
+    against: Against = "prediction",
+    turn: int = 0,
+    report: Report | None = None,
+) -> Uncertainty:
+    """The metrics of every image of `data`, on the CPU, in bounded memory; `report(done, total)` hears of progress."""
+    device = home_of(source.model)
+    block = 16 * BLOCK.get(device.type, BLOCK["cpu"])
+    parts, done = [], 0
+    for batch in data.batches(torch.arange(len(data)).split(block), device):
+        sampled = source(batch.images, batch.index, turn=turn)
+        parts.append(measured(sampled, confidence, against).cpu())
+        done += len(batch.labels)
+        if report is not None:
+            report(done, len(data))
+    return joined(parts)
+
+
+def _probabilities(logits_NK: Tensor) -> Tensor:
+    return (logits_NK if logits_NK.dtype == torch.float64 else logits_NK.float()).softmax(1)
+
+
+def at_least_two(count: int, field: str = "passes", things: str = "passes") -> int:
+    if count < 2:
+        raise UserError(f"{field}: at least 2 {things} are needed to see them differ, but {count} was given.")
+    return count
+
+
+def _divisor(count: int, most: int) -> int:
+    """The largest divisor of `count` that is at most `most`, so that every pass has the same shape."""
+    return max(many for many in range(1, count + 1) if count % many == 0 and many <= max(1, most))

@@ -1,0 +1,114 @@
+"""What a search for inputs aims at: a pattern and a goal, as a piece-wise fitness (section 2.3 of the paper).
+
+The paper names no formula. Ours has three pieces, each above the one before: while the goal (misclassified, or kept) is
+not met, how near the certain answer is to it; then how near PCS and VR are to their sides of the limits, the farther of
+the two first; then how far beyond they are. VR moves in steps of 1/T and is 0 for most inputs, so the pieces also look
+at its smooth form, the mean probability that the passes give to other classes than the predicted one.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from ukemi.errors import UserError
+from ukemi.uncertainty.metrics import (
+    Against,
+    Confidence,
+    Sampled,
+    prediction_confidence,
+    variation_ratio,
+)
+from ukemi.uncertainty.patterns import PATTERNS, Thresholds, number_of, patterns_of, sampling_error
+
+Goal = Literal["misclassified", "kept"]
+GOALS: tuple[str, ...] = get_args(Goal)
+TINY = 1e-38
+"""the smallest probability that a logarithm is taken of"""
+SMOOTH = 0.5
+"""what of VR's distance from its limit is that of its smooth form"""
+BALANCE = 0.9
+"""what of the second piece is the farther of PCS and VR; the rest is their mean"""
+
+
+@dataclass(frozen=True)
+class Target:
+    """The pattern and the goal that inputs are searched for, with the limits that define the pattern."""
+
+    pattern: str
+    goal: Goal
+    thresholds: Thresholds
+    confidence: Confidence = "margin"
+    against: Against = "prediction"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pattern", PATTERNS[number_of(self.pattern)])
+        if self.goal not in GOALS:
+            raise UserError(f"goal: {self.goal!r} is none of {', '.join(GOALS)}.")
+
+    def scored(self, sampled: Sampled, labels_N: Tensor) -> "Scores":
+        """How well N inputs, seeds of these labels, meet the target."""
+        certain, drawn = sampled.certain.double(), sampled.drawn.double()
+        prediction_N = certain.argmax(1)
+        pcs_N = prediction_confidence(certain, self.confidence)
+        vr_N = variation_ratio(drawn, prediction_N if self.against == "prediction" else None)
+        smooth_N = 1 - drawn.mean(0).gather(1, prediction_N[:, None])[:, 0]
+        at_goal_N = (prediction_N == labels_N) == (self.goal == "kept")
+        met_N = at_goal_N & (patterns_of(pcs_N, vr_N, self.thresholds) == number_of(self.pattern))
+        short_N, beyond_N, safe_N = self._distances(pcs_N, vr_N, smooth_N, len(drawn))
+        inside_N = torch.where(met_N & safe_N, 1 + beyond_N, -short_N)
+        fitness_N = torch.where(at_goal_N, inside_N, -2 - self._to_goal(certain, labels_N))
+        return Scores(fitness_N, met_N, met_N & safe_N)
+
+    def _distances(self, pcs: Tensor, vr: Tensor, smooth: Tensor, passes: int) -> tuple[Tensor, Tensor, Tensor]:
+        """How far short of the pattern, how far beyond its limits (each in [0, 1]), and whether beyond by the sampling
+        error: an input at the very limit would have another pattern under other masks."""
+        high_pcs, high_vr = (letter == "H" for letter in self.pattern)
+        pcs_short, pcs_beyond = _sided(pcs, self.thresholds.pcs[high_pcs], high_pcs)
+        limit = self.aimed_vr(passes)
+        vr_short, vr_beyond = _sided(vr, limit, high_vr)
+        smooth_short, smooth_beyond = _sided(smooth, limit, high_vr)
+        safe = vr >= limit if high_vr else vr <= limit
+        vr_short, vr_beyond = torch.lerp(vr_short, smooth_short, SMOOTH), torch.lerp(vr_beyond, smooth_beyond, SMOOTH)
+        return _balanced(pcs_short, vr_short), 1 - _balanced(1 - pcs_beyond, 1 - vr_beyond), safe
+
+    def aimed_vr(self, passes: int) -> float:
+        """The limit of VR, moved one sampling error into the wanted side, as far as there is room."""
+        high = self.pattern[1] == "H"
+        limit = self.thresholds.vr[high]
+        moved = sampling_error(limit, passes)
+        return min(1.0, limit + moved) if high else max(0.0, limit - moved)
+
+    def _to_goal(self, certain_NK: Tensor, labels_N: Tensor) -> Tensor:
+        """How far from the goal, in [0, 1): the gap in log probability between label and best other class, squashed."""
+        logs_NK = certain_NK.clamp(min=TINY).log()
+        own_N1 = labels_N[:, None]
+        gap_N = (logs_NK.gather(1, own_N1)[:, 0] - logs_NK.scatter(1, own_N1, -torch.inf).amax(1)).abs()
+        return gap_N / (1 + gap_N)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """N inputs beside a target."""
+
+    fitness: Tensor
+    """float64 `[N]`: below -2 short of the goal, -1 to 0 short of the pattern, from 1 on there"""
+    met: Tensor
+    """bool `[N]`: goal and pattern"""
+    safe: Tensor
+    """bool `[N]`: met, and VR beyond its limit by the sampling error"""
+
+
+def _balanced(first: Tensor, second: Tensor) -> Tensor:
+    """Mostly the larger of two distances, so that neither is bought with the other."""
+    both = torch.stack([first, second])
+    return BALANCE * both.amax(0) + (1 - BALANCE) * both.mean(0)
+
+
+def _sided(values: Tensor, limit: float, high: bool) -> tuple[Tensor, Tensor]:
+    """How far values are on the wrong side of a limit, and how far on the right one, each in [0, 1]."""
+    over, room = values - limit, max(1 - limit, 1e-9)
+    above, below = over.clamp(min=0) / room, (-over).clamp(min=0) / max(limit, 1e-9)
+    short, beyond = (below, above) if high else (above, below)
+    return short.clamp(max=1), beyond.clamp(max=1)

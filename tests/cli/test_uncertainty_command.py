@@ -1,0 +1,200 @@
+"""`ukemi uncertainty` and `ukemi generate`: what they write, what they say, and their exit codes."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from ukemi.cli.main import run
+from ukemi.data import load
+from ukemi.training import TrainConfig
+from ukemi.training.checkpoints import write_checkpoint
+from ukemi.training.run import Run
+from ukemi.training.sets import check_set, read_set
+from ukemi.training.setup import make_model, trained_model
+
+NET = """
+from torch import nn
+
+def net():
+    return nn.Sequential(nn.AvgPool2d(4), nn.Flatten(), nn.Dropout(0.3), nn.Linear(49, 10))
+
+def plain():
+    return nn.Sequential(nn.AvgPool2d(4), nn.Flatten(), nn.Identity(), nn.Linear(49, 10))
+"""
+
+
+@pytest.fixture(scope="module")
+def weights() -> dict[str, torch.Tensor]:
+    """A linear network on fashion-mini, trained for a second."""
+    data = load("fashion-mini").train
+    pooled = nn.functional.avg_pool2d(data.batch(torch.arange(len(data)), "cpu").images, 4).flatten(1)
+    torch.manual_seed(0)
+    layer = nn.Linear(49, 10)
+    optimiser = torch.optim.Adam(layer.parameters(), 0.05)
+    for _ in range(60):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(layer(pooled), data.labels).backward()
+        optimiser.step()
+    return {f"3.{name}": tensor.detach() for name, tensor in layer.state_dict().items()}
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weights: dict[str, torch.Tensor]) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    (tmp_path / "tiny_unsure.py").write_text(NET)
+    save_file(weights, "tiny.safetensors")
+    write_checkpoint(tmp_path / "along.safetensors", {f"model.{name}": 0.7 * w for name, w in weights.items()}, {})
+    save_file({name: tensor * 1.2 for name, tensor in weights.items()}, "other.safetensors")
+
+
+BASE = ["--weights", "tiny.safetensors", "--data", "fashion-mini", "--device", "cpu", "--passes", "10"]
+OWN = ["--model", "tiny_unsure:net", *BASE]
+PLAIN = ["--model", "tiny_unsure:plain", *BASE]
+GIVEN = ["--pcs-thresholds", "0.5", "--vr-thresholds", "0.2"]
+FEW = ["--images", "60", "--validation-images", "60", "--attacks", "fgsm", "--epsilon", "0.1"]
+QUICK = ["--population", "8", "--generations", "3"]
+
+
+def test_uncertainty_writes_tables_numbers_and_a_page(capsys: pytest.CaptureFixture[str]) -> None:
+    attacks = ["--attacks", "fgsm", "deepfool", "--epsilon", "0.1", "--gallery", "1", "--keep-fuzzed"]
+    assert run(["uncertainty", *OWN, *FEW[:4], *attacks]) == 0
+    said = capsys.readouterr().out
+    for words in ("benign", "natural t3", "fgsm", "deepfool", "deephunter", "tensorfuzz", "AUROC", "calibration error"):
+        assert words in said
+    assert max(map(len, said.splitlines())) <= 80
+    found = json.loads(Path("uncertainty/uncertainty.json").read_text())
+    rows = {row["source"]: row for row in found["sources"]}
+    assert list(rows) == ["benign", "natural t3", "fgsm", "deepfool", "deephunter", "tensorfuzz"]
+    assert found["passes"] == 10 and found["source"] == "dropout" and rows["benign"]["images"] == 60
+    for row in rows.values():
+        assert sum(row["patterns"].values()) + row["between"] == pytest.approx(1)
+        assert 0 <= row["pattern_entropy_bits"] <= 2 and 0 <= row["unstable"] <= 1
+    assert rows["benign"]["auroc"] is None and rows["deepfool"]["auroc"]["pcs"] > 0.9
+    assert rows["fgsm"]["accuracy"] == 0 and rows["deephunter"]["accuracy"] == 0
+    limits = found["thresholds"]
+    assert limits["found_by"].startswith("Youden") and 0 < limits["pcs"][0] == limits["pcs"][1] < 1
+    assert sum(found["calibration"]["count"]) == 60 and 0 <= found["calibration"]["expected_error"] <= 1
+    fuzzed = read_set(Path("uncertainty/deephunter.safetensors"))
+    assert fuzzed.attack == "fuzz" and int(fuzzed.success.sum()) == rows["deephunter"]["images"] < len(fuzzed)
+    check_set(fuzzed, load("fashion-mini").test)
+    page = Path("uncertainty/page.html").read_text()
+    assert page.count('class="limit"') == 2 and page.count('class="s0 points"') == 1 and "data:image/png" in page
+    body = page.split("<body")[1]
+    assert "http" not in body and "nan" not in body.lower().replace("nano", "")
+    assert 'src="' not in body.replace('src="data:image/png', "")
+
+
+def test_given_thresholds_with_a_gap_leave_some_inputs_without_a_pattern() -> None:
+    gap = ["--pcs-thresholds", "0.1", "0.95", "--vr-thresholds", "0.05", "0.9"]
+    assert run(["uncertainty", *OWN, *FEW, *gap, "--fuzzers", "--variants", "None"]) == 0
+    found = json.loads(Path("uncertainty/uncertainty.json").read_text())
+    assert [row["source"] for row in found["sources"]] == ["benign", "fgsm"]
+    assert found["thresholds"] == {"pcs": [0.1, 0.95], "vr": [0.05, 0.9], "found_by": "given"}
+    assert found["sources"][0]["between"] > 0.1
+
+
+def test_an_ensemble_answers_in_place_of_dropout() -> None:
+    flags = [
+        "--ensemble",
+        "other.safetensors",
+        "along.safetensors",
+        *GIVEN,
+        "--attacks",
+        "fgsm",
+        "--fuzzers",
+        "--images",
+        "30",
+    ]
+    assert run(["uncertainty", *PLAIN, *flags]) == 0
+    found = json.loads(Path("uncertainty/uncertainty.json").read_text())
+    assert found["source"] == "ensemble" and found["passes"] == 3
+
+
+def test_generate_writes_a_set_that_uncertainty_reads(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--pattern", "lh", "--epsilon", "0.3", *GIVEN, "--population", "16", "--generations", "10"]
+    assert run(["generate", *OWN, *flags, "--images", "20", "--gallery", "2"]) == 0
+    said = capsys.readouterr().out
+    assert "LH, misclassified" in said and "claimed" in said and max(map(len, said.splitlines())) <= 80
+    folder = Path("generated/LH-misclassified")
+    made, found = read_set(folder / "generated.safetensors"), json.loads((folder / "generation.json").read_text())
+    assert made.attack == "generate" and made.notes["pattern"] == "LH" and made.notes["goal"] == "misclassified"
+    assert found["success"] == int(made.success.sum()) > 0 and found["seeds"] == len(made)
+    assert made.notes["success_rate"] == pytest.approx(found["success"] / found["seeds"])
+    assert float(made.distance.max()) <= 0.3 and set(made.extras) >= {"pcs", "vr", "pe", "mi"}
+    assert (made.extras["pcs"][made.success] < 0.5).all() and (made.extras["vr"][made.success] >= 0.2).all()
+    check_set(made, load("fashion-mini").test)
+    page = (folder / "page.html").read_text()
+    assert page.count('class="trio"') == 2 and "http" not in page.split("<body")[1]
+    sets = ["--sets", str(folder / "generated.safetensors")]
+    assert run(["uncertainty", *OWN, *FEW, *GIVEN, *sets, "--fuzzers"]) == 0
+    rows = json.loads(Path("uncertainty/uncertainty.json").read_text())["sources"]
+    assert rows[-1]["source"].endswith("generated.safetensors") and rows[-1]["images"] == found["success"]
+
+
+def test_a_profile_brings_its_thresholds_and_genes_are_the_other_generator() -> None:
+    assert run(["uncertainty", *OWN, *FEW, *GIVEN, "--fuzzers"]) == 0
+    flags = ["--profile", "uncertainty/uncertainty.json", "--generator", "natural", "--space", "t6", "--goal", "kept"]
+    assert run(["generate", *OWN, *flags, *QUICK, "--images", "12", "--pattern", "HL", "--out", "made"]) == 0
+    found = json.loads(Path("made/generation.json").read_text())
+    assert found["thresholds"] == {"pcs": [0.5, 0.5], "vr": [0.2, 0.2]}
+    assert found["found_by"] == "uncertainty/uncertainty.json" and found["settings"]["generator"] == "natural"
+
+
+def test_what_can_not_be_reached_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    hard = ["--pcs-thresholds", "0.999", "--vr-thresholds", "0.99", "--epsilon", "0.01"]
+    assert run(["generate", *OWN, *hard, *QUICK, "--images", "10"]) == 0
+    assert "0.0" in capsys.readouterr().out
+    found = json.loads(Path("generated/HH-misclassified/generation.json").read_text())
+    assert found["success"] == 0 and found["best_fitness"] < 0 and found["mean_generations"] == 3
+    page = Path("generated/HH-misclassified/page.html").read_text()
+    assert "None within the budget" in page and "these came nearest" in page
+
+
+def test_a_run_keeps_its_validation_images_aside_and_repeats_itself() -> None:
+    config = TrainConfig(model="lenet5", validation=0.2, out=Path("here"))
+    trained, data = Run.start(config), load("fashion-mini")
+    model = make_model(config, data.train, data.classes, None)
+    write_checkpoint(trained.weights_path, model.state_dict(), {"classes": list(data.classes)})
+    flags = ["generate", "here", "--images", "40", "--device", "cpu", *GIVEN, *QUICK, "--passes", "4"]
+    assert run([*flags]) == 0
+    assert run([*flags, "--out", "again"]) == 0
+    name = "generated.safetensors"
+    assert (Path("here/generated/HH-misclassified") / name).read_bytes() == (Path("again") / name).read_bytes()
+    again, _ = trained_model(trained, config, data.test)
+    check_set(read_set(Path("again") / name), model=again)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["uncertainty"], "uncertainty needs a run folder, or --model with --data"),
+        (["generate", *OWN, "--pattern", "XY"], "pattern: 'XY' is none of LL, LH, HL, HH"),
+        (["generate", *OWN, "--pcs-thresholds", "0.7", "0.3", "--vr-thresholds", "0.2"], "low should not lie above"),
+        (["uncertainty", *OWN, "--vr-thresholds", "0.2"], "give those of PCS and of VR, or neither"),
+        (["uncertainty", *OWN, "--passes", "1"], "passes: should be greater than or equal to 2"),
+        (["uncertainty", *PLAIN, *GIVEN, "--own-dropout-only"], "inserting one is forbidden"),
+        (["uncertainty", *OWN, "--attacks", "fgms"], "fgms"),
+        (["uncertainty", *OWN, "--sets", "none.safetensors"], "adversarial-set: there is no file"),
+        (["uncertainty", *OWN, "--profile", "none.json"], "profile: none.json is no uncertainty.json"),
+        (["uncertainty", *OWN, "--variants", "t9"], "space: 't9' is none of"),
+        (["uncertainty", *OWN, "--out", "tiny.safetensors"], "out: tiny.safetensors is a file"),
+        (["generate", *OWN, "--epsilon", "0"], "epsilon"),
+        (["uncertainty", *OWN, *FEW, "--attacks"], "attacks: without any"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_writes_nothing(
+    flags: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(Path().rglob("*.json"))
+    try:
+        code = run(flags)
+    except SystemExit as ended:  # a flag that the parser itself refuses
+        code = int(ended.code or 0)
+    assert code == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert sorted(Path().rglob("*.json")) == before and not Path("uncertainty").exists()

@@ -1,0 +1,52 @@
+"""Uncertainty as fitness, beside its formulas; and a search that finds what the model knows least about."""
+
+from math import log
+
+import pytest
+import torch
+from test_fitness_base import scored_by
+from torch import nn
+
+from ukemi import T3, Sensei, UserError
+from ukemi.data import DataSet
+from ukemi.fitness import PredictiveEntropy, Scored, fitness_of, uncertainty
+from ukemi.uncertainty import DropoutPasses
+
+
+def test_uncertainty_is_one_less_the_lead_of_the_first_class() -> None:
+    p = torch.tensor([[0.7, 0.2, 0.1], [0.4, 0.4, 0.2], [0.05, 0.05, 0.9]])
+    scored = Scored(nn.Identity(), torch.zeros(3, 1, 2, 2), torch.tensor([0, 1, 0]), p.log())
+    assert uncertainty(scored).tolist() == pytest.approx([0.5, 1.0, 0.15], abs=1e-6)
+
+
+def test_predictive_entropy_is_that_of_the_mean_of_the_passes() -> None:
+    net = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(9, 3)).double().eval()
+    images = torch.rand(5, 1, 3, 3, dtype=torch.float64)
+    scored = Scored(net, images, torch.zeros(5).long(), net(images).detach().float())
+    found = PredictiveEntropy(4, seed=2)(scored)
+    shared = DropoutPasses(net, 4, seed=2)
+    for n in range(5):  # one by one: all variants are asked under the same masks
+        mean = shared(images[n : n + 1], torch.zeros(1).long()).drawn.mean(0)[0]
+        assert float(found[n]) == pytest.approx(-sum(float(q) * log(float(q)) for q in mean))
+
+
+def test_a_network_without_dropout_is_named(fashion: DataSet) -> None:
+    net = nn.Sequential(nn.Flatten(), nn.ReLU(), nn.Linear(784, 10))
+    batch = fashion.train.batch(torch.arange(3), "cpu")
+    with pytest.raises(UserError, match="fitness: predictive-entropy needs a network with dropout, but Sequential"):
+        fitness_of("predictive-entropy")(scored_by(net, batch.images, batch.labels))
+    with pytest.raises(UserError, match="passes: at least 2"):
+        PredictiveEntropy(1)(scored_by(nn.Sequential(nn.Dropout(0.1), net), batch.images, batch.labels))
+
+
+@pytest.mark.parametrize("name", ["uncertainty", "predictive-entropy"])
+def test_sensei_searches_by_it(name: str, tiny_net: nn.Module, fashion: DataSet) -> None:
+    data = fashion.train.take(torch.arange(12))
+    batch = data.batch(torch.arange(12), "cpu")
+    sensei = Sensei(T3, samples=data.identities, fitness=name, warmup=0, population=8)
+    sensei.begin_epoch(tiny_net, data, 0)
+    made = sensei(tiny_net, batch.images, batch.labels, batch.index, 0)
+    fitness = fitness_of(name)
+    tiny_net.eval()
+    hard, plain = (float(fitness(scored_by(tiny_net, x, batch.labels)).mean()) for x in (made, batch.images))
+    assert made.shape == batch.images.shape and hard > plain

@@ -1,0 +1,80 @@
+"""Profiles: what attacks turn, thresholds from validation data, a row per source."""
+
+import pytest
+import torch
+from torch import nn
+
+from ukemi import T3, UserError, vary
+from ukemi.attacks import fgsm
+from ukemi.attacks.config import AttackConfig
+from ukemi.data import Data, DataSet
+from ukemi.measures.uncertainty import natural_variants, profile, turned_by, validation_thresholds
+from ukemi.uncertainty import DropoutPasses, Thresholds, aurocs, found_thresholds, uncertainty_of
+
+LIMITS = Thresholds((0.5, 0.5), (0.2, 0.2))
+
+
+@pytest.fixture
+def net(fashion: DataSet) -> nn.Module:
+    """A linear network with dropout, trained for a moment."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.AvgPool2d(4), nn.Flatten(), nn.Dropout(0.3), nn.Linear(49, 10))
+    batch = fashion.train.batch(torch.arange(len(fashion.train)), "cpu")
+    optimiser = torch.optim.Adam(model.parameters(), 0.05)
+    for _ in range(40):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(model(batch.images), batch.labels).backward()
+        optimiser.step()
+    return model.eval()
+
+
+@pytest.fixture
+def data(fashion: DataSet) -> Data:
+    return fashion.test.take(torch.arange(80))
+
+
+def test_only_what_was_right_and_is_wrong_counts_as_turned(net: nn.Module, data: Data) -> None:
+    attack = AttackConfig(attack="fgsm", epsilon=0.1).made(0)
+    found = turned_by(net, data, attack)
+    batch = data.batch(torch.arange(80), "cpu")
+    with torch.no_grad():
+        known = net(batch.images).argmax(1) == batch.labels
+    made = fgsm(net, batch.images[known], batch.labels[known], epsilon=0.1)
+    assert 0 < len(found) < int(known.sum()) + 1
+    assert torch.equal(found.index, batch.index[known][made.success])
+    assert torch.equal(found.images, made.images[made.success]) and found.identities == data.identities
+    assert len(turned_by(net, data, AttackConfig(attack="fgsm", epsilon=0).made(0))) == 0
+
+
+def test_variants_are_keyed_by_identity(net: nn.Module, data: Data) -> None:
+    made = natural_variants(net, data, T3, seed=5)
+    part = natural_variants(net, data.take(torch.tensor([7, 3])), T3, seed=5)
+    assert torch.equal(made.images[torch.tensor([7, 3])], part.images)
+    batch = data.batch(torch.arange(80), "cpu")
+    assert torch.equal(made.images, vary(batch.images, T3.sample(batch.index, seed=5)[:, 0], T3))
+
+
+def test_a_profile_has_a_row_per_source(net: nn.Module, data: Data) -> None:
+    source = DropoutPasses(net, 12)
+    turned = turned_by(net, data, AttackConfig(attack="fgsm", epsilon=0.1).made(0))
+    heard: list[int] = []
+    groups = {"benign": data, "none": turned.take(torch.arange(0)), "fgsm": turned}
+    found = profile(source, groups, LIMITS, report=lambda done, total: heard.append(done))
+    assert [one.name for one in found.sources] == ["benign", "fgsm"] and heard[-1] == 80 + len(turned)
+    benign, attacked = (uncertainty_of(source, part) for part in (data, turned))
+    assert found.aurocs() == {"fgsm": aurocs(benign, attacked)}
+    assert found.shares()["fgsm"].count == len(turned) and found.sources[1].accuracy == 0
+    right = (benign.prediction == data.labels).double()
+    bins = found.reliability()
+    assert int(bins.count.sum()) == 80 and found.benign.accuracy == pytest.approx(float(right.mean()))
+    with pytest.raises(UserError, match="one is needed that is called 'benign'"):
+        profile(source, {"fgsm": turned}, LIMITS)
+
+
+def test_thresholds_come_from_the_data_that_is_given(net: nn.Module, data: Data) -> None:
+    source = DropoutPasses(net, 12)
+    turned = turned_by(net, data, AttackConfig(attack="fgsm", epsilon=0.1).made(0))
+    found = validation_thresholds(source, data, [turned.take(torch.arange(0)), turned])
+    assert found == found_thresholds(uncertainty_of(source, data), uncertainty_of(source, turned))
+    with pytest.raises(UserError, match="attacks: none of them turned a validation image"):
+        validation_thresholds(source, data, [turned.take(torch.arange(0))])

@@ -1,0 +1,219 @@
+"""The search for patterns: operators stay in the ball, draws are keyed, a trained network's patterns are reached."""
+
+from copy import deepcopy
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from ukemi import T3, UserError
+from ukemi.attacks.norms import cube, radius_of
+from ukemi.data import Data
+from ukemi.genetics import tournament
+from ukemi.uncertainty import (
+    DropoutPasses,
+    Generated,
+    Sampled,
+    SearchSettings,
+    Target,
+    Thresholds,
+    generate,
+    measured,
+    natural,
+)
+from ukemi.uncertainty.generation import CONFIRM
+from ukemi.uncertainty.patterns import PATTERNS, patterns_of
+from ukemi.uncertainty.pixels import between, exchanged, mutated, noisy, rows_of
+
+LIMITS = Thresholds((0.5, 0.5), (0.2, 0.2))
+SMALL = SearchSettings(population=24, generations=30, epsilon=0.4)
+
+
+class Doubled(DropoutPasses):
+    """A float64 network for float32 images."""
+
+    def __call__(self, images: Tensor, index: Tensor, *, turn: int = 0, shared: int = 1) -> Sampled:
+        return super().__call__(images.double(), index, turn=turn, shared=shared)
+
+
+@given(st.integers(0, 10**6), st.floats(0.001, 1), st.floats(0, 0.99), st.floats(0, 1), st.floats(0.001, 1))
+def test_every_operator_stays_in_ball_and_box(
+    seed: int, epsilon: float, edge: float, share: float, rate: float
+) -> None:
+    images = torch.rand(2, 2, 3, 4, generator=torch.Generator().manual_seed(seed))
+    images[0, 0, 0, :2] = torch.tensor([0.0, 1.0])
+    index = torch.tensor([seed, seed + 7])
+    radius = radius_of(epsilon, images, "linf")
+    box = cube(images, radius)
+
+    def held(made: Tensor) -> bool:
+        far = (made - images[:, None]).abs().flatten(1).amax(1)
+        return bool((far <= radius).all()) and float(made.min()) >= 0 and float(made.max()) <= 1
+
+    first = noisy(box, index, 5, seed=seed, edge=edge)
+    assert held(first)
+    chosen = tournament(torch.rand(2, 5), index, 10, rounds=2, seed=seed, epoch=1)
+    one, two = (rows_of(first, half) for half in chosen.chunk(2, 1))
+    child = exchanged(one, two, index, share=share, seed=seed, generation=1)
+    assert held(child)
+    assert held(mutated(child, box, index, rate=rate, seed=seed, generation=1, edge=edge))
+    assert held(between(torch.rand(2, 5, 2, 3, 4), box))
+
+
+def test_a_child_has_each_pixel_from_one_of_its_parents_with_all_channels() -> None:
+    one, two = torch.zeros(3, 4, 3, 8, 8), torch.ones(3, 4, 3, 8, 8)
+    child = exchanged(one, two, torch.arange(3), share=0.25, seed=0, generation=2)
+    assert set(child.unique().tolist()) == {0.0, 1.0}
+    assert torch.equal(child[:, :, 0], child[:, :, 2])
+    assert float(child.mean()) == pytest.approx(0.25, abs=0.06)
+
+
+def test_mutation_redraws_its_share_evenly_and_can_be_left_out() -> None:
+    low, high = torch.zeros(2, 1, 30, 30), torch.ones(2, 1, 30, 30)
+    still = torch.full((2, 20, 1, 30, 30), 2.0)  # outside the box, so that what was drawn anew is seen
+    made = mutated(still, (low, high), torch.arange(2), rate=0.1, seed=0, generation=0)
+    fresh = made[made != 2]
+    assert len(fresh) / made.numel() == pytest.approx(0.1, abs=0.01)
+    assert float(fresh.mean()) == pytest.approx(0.5, abs=0.02) and float(fresh.std()) == pytest.approx(0.289, abs=0.02)
+    assert mutated(still, (low, high), torch.arange(2), rate=0, seed=0, generation=0) is still
+    ends = mutated(still, (low, high), torch.arange(2), rate=0.1, seed=0, generation=0, edge=0.5)
+    at_end = ends[ends != 2]
+    assert float(((at_end == 0) | (at_end == 1)).double().mean()) == pytest.approx(0.5, abs=0.03)
+
+
+def test_noise_at_the_ends_is_as_frequent_as_said() -> None:
+    box = (torch.zeros(1, 1, 50, 50), torch.ones(1, 1, 50, 50))
+    made = noisy(box, torch.zeros(1, dtype=torch.int64), 4, seed=1, edge=0.4)
+    assert float((made == 1).double().mean()) == pytest.approx(0.2, abs=0.02)
+    assert float((made == 0).double().mean()) == pytest.approx(0.2, abs=0.02)
+    inner = made[(made > 0) & (made < 1)]
+    assert float(inner.mean()) == pytest.approx(0.5, abs=0.02)
+
+
+def test_the_fitter_wins_its_tournament() -> None:
+    fitness = torch.tensor([[0.0, 3.0, 1.0, 2.0]])
+    picked = tournament(fitness, torch.tensor([4]), 400, rounds=3, seed=0, epoch=0)[0]
+    share = torch.bincount(picked, minlength=4) / 400
+    # the best of three out of four: 1 - (3/4)^3, and so on down
+    assert share.tolist() == pytest.approx([1 / 64, 37 / 64, 7 / 64, 19 / 64], abs=0.06)
+
+
+def certain(p: float, other: float, passes: list[int]) -> Sampled:
+    rest = 1 - p - other
+    drawn = torch.eye(3, dtype=torch.float64)[torch.tensor(passes)][:, None]
+    return Sampled(torch.tensor([[p, other, rest]], dtype=torch.float64), drawn)
+
+
+def test_the_fitness_has_its_pieces_in_order() -> None:
+    target = Target("HH", "kept", LIMITS)
+    steady, mixed = [0] * 20, [0, 1] * 10
+    wrong_far = target.scored(certain(0.01, 0.98, mixed), torch.tensor([0]))
+    wrong_near = target.scored(certain(0.45, 0.5, mixed), torch.tensor([0]))
+    short = target.scored(certain(0.95, 0.03, steady), torch.tensor([0]))
+    nearer = target.scored(certain(0.95, 0.03, [0] * 17 + [1] * 3), torch.tensor([0]))
+    there = target.scored(certain(0.95, 0.03, mixed), torch.tensor([0]))
+    ranked = [float(one.fitness) for one in (wrong_far, wrong_near, short, nearer, there)]
+    assert ranked == sorted(ranked) and len(set(ranked)) == 5
+    assert ranked[1] < -2 and -1 <= ranked[2] < 0 and ranked[4] >= 1
+    assert bool(there.met) and bool(there.safe) and not bool(nearer.met)
+    assert not bool(Target("HH", "misclassified", LIMITS).scored(certain(0.95, 0.03, mixed), torch.tensor([0])).met)
+
+
+def test_at_the_limit_it_is_met_but_not_safe() -> None:
+    scores = Target("HH", "kept", LIMITS).scored(certain(0.95, 0.03, [0] * 16 + [1] * 4), torch.tensor([0]))
+    assert bool(scores.met) and not bool(scores.safe)
+
+
+@pytest.fixture(scope="module")
+def seeds(recognised: Data) -> Data:
+    return recognised.take(torch.arange(6))
+
+
+def test_a_trained_network_reaches_a_pattern(dropping: nn.Module, seeds: Data) -> None:
+    source = DropoutPasses(dropping, 20)
+    found = generate(source, seeds, Target("LH", "misclassified", LIMITS), SMALL)
+    assert found.success_rate >= 0.8
+    again = measured(source(found.images, found.index, turn=CONFIRM))
+    there = (patterns_of(again.pcs, again.vr, LIMITS) == PATTERNS.index("LH")) & (again.prediction != found.labels)
+    assert torch.equal(there, found.success)
+    originals = seeds.batch(torch.arange(len(seeds)), "cpu").images
+    far = (found.images - originals).flatten(1).abs().amax(1)
+    assert float(far.max()) <= 0.4 and torch.equal(far, found.distance)
+    assert (found.generations <= 30).all() and found.evaluations >= 6 * 24
+
+
+def test_keeping_the_label_is_the_other_goal(dropping: nn.Module, seeds: Data) -> None:
+    settings = SearchSettings(population=16, generations=10, epsilon=0.05)
+    found = generate(DropoutPasses(dropping, 20), seeds, Target("HL", "kept", LIMITS), settings)
+    assert found.success_rate >= 0.5
+    assert (found.metrics.prediction == found.labels)[found.success].all()
+
+
+def test_what_can_not_be_reached_ends_after_its_budget(dropping: nn.Module, seeds: Data) -> None:
+    limits = Thresholds((0.999, 0.999), (0.95, 0.95))
+    settings = SearchSettings(population=4, generations=3, epsilon=0.01)
+    found = generate(DropoutPasses(dropping, 10), seeds, Target("HH", "misclassified", limits), settings)
+    assert not found.success.any() and not found.claimed.any()
+    assert (found.generations == 3).all() and found.evaluations == 6 * 4 * 3
+    assert found.fitness.isfinite().all() and (found.fitness < 0).all()
+
+
+def same(first: Generated, second: Generated, rows: Tensor) -> bool:
+    names = ("images", "labels", "index", "success", "claimed", "fitness", "generations")
+    return all(torch.equal(getattr(first, name)[rows], getattr(second, name)) for name in names)
+
+
+@pytest.mark.parametrize("natural_genes", [False, True])
+def test_a_seed_does_not_depend_on_its_batch(dropping: nn.Module, seeds: Data, natural_genes: bool) -> None:
+    source = Doubled(deepcopy(dropping).double(), 10)
+    settings = SearchSettings(population=8, generations=4, epsilon=0.1)
+    maker = {"maker": natural(T3)} if natural_genes else {}
+    target = Target("LH", "misclassified", LIMITS)
+    whole = generate(source, seeds, target, settings, **maker)  # type: ignore[arg-type]
+    rows = torch.tensor([4, 1])
+    part = generate(source, seeds.take(rows), target, settings, **maker)  # type: ignore[arg-type]
+    # fitness agrees to the last bits of float64, images exactly: every choice was the same
+    assert torch.allclose(whole.fitness[rows], part.fitness, atol=1e-9)
+    assert torch.equal(whole.images[rows], part.images) and torch.equal(whole.success[rows], part.success)
+
+
+@pytest.mark.parametrize("elite", [0, 5])
+def test_any_number_of_elites_leaves_room_for_a_child(dropping: nn.Module, seeds: Data, elite: int) -> None:
+    settings = SearchSettings(population=2, generations=3, epsilon=0.1, elite=elite)
+    target = Target("HH", "misclassified", Thresholds((0.999, 0.999), (0.95, 0.95)))
+    for maker in ({}, {"maker": natural(T3)}):
+        found = generate(DropoutPasses(dropping, 4), seeds, target, settings, **maker)  # type: ignore[arg-type]
+        assert found.evaluations == 6 * 2 * 3
+
+
+def test_blocks_of_seeds_are_joined(dropping: nn.Module, seeds: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = Doubled(deepcopy(dropping).double(), 5), Target("LL", "kept", LIMITS)
+    settings = SearchSettings(population=4, generations=2, epsilon=0.1)
+    heard: list[int] = []
+    whole = generate(source, seeds, target, settings)
+    monkeypatch.setattr("ukemi.uncertainty.generation.VALUES", {"cpu": 2 * 4 * 784})
+    parts = generate(source, seeds, target, settings, report=lambda done, total: heard.append(done))
+    assert torch.equal(whole.images, parts.images) and whole.evaluations == parts.evaluations
+    assert heard == sorted(heard) and heard[-1] == 6 and len(parts.metrics) == 6
+
+
+def test_natural_variations_are_variations(dropping: nn.Module, seeds: Data) -> None:
+    settings = SearchSettings(population=20, generations=6)
+    found = generate(
+        DropoutPasses(dropping, 20), seeds, Target("LH", "misclassified", LIMITS), settings, maker=natural(T3)
+    )
+    assert found.success_rate >= 0.5
+    # turned and moved, not noisy: black corners stay black
+    assert float(found.distance.max()) > 0.2 and float(found.images[:, :, 0, 0].max()) < 0.5
+
+
+def test_bad_targets_are_named() -> None:
+    with pytest.raises(UserError, match="pattern: 'HX' is none of LL, LH, HL, HH"):
+        Target("HX", "kept", LIMITS)
+    with pytest.raises(UserError, match="goal: 'fooled' is none of misclassified, kept"):
+        Target("HH", "fooled", LIMITS)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="population"):
+        SearchSettings(population=1)
+    assert Target("hl", "kept", LIMITS).pattern == "HL"

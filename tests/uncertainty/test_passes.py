@@ -1,0 +1,214 @@
+"""Stochastic passes: keyed masks beside a slow reference, cut networks beside whole ones, nothing else disturbed."""
+
+from copy import deepcopy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ukemi import UserError, randomness
+from ukemi.data import Data
+from ukemi.models import create
+from ukemi.randomness import Stream
+from ukemi.uncertainty import (
+    DropoutPasses,
+    Ensemble,
+    dropouts_of,
+    insert_dropout,
+    measured,
+    uncertainty_of,
+    with_dropout,
+)
+from ukemi.uncertainty.splitting import Cut, Whole
+
+
+class Branching(nn.Module):
+    """Two values cross the cut, one a parameter, and what follows the first dropout has a second one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.last = nn.Conv2d(1, 4, 3, 2), nn.Conv2d(1, 4, 3, 2), nn.Linear(4 * 16, 3)
+        self.drop, self.maps = nn.Dropout(0.4), nn.Dropout2d(0.3)
+        self.scale = nn.Parameter(torch.tensor(1.3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale = self.scale
+        left, right = self.first(x).relu(), self.second(x)
+        y = self.maps(self.drop(left) + right * scale)
+        return self.last(torch.flatten(y, 1))
+
+
+class Counting(Branching):
+    """The number of rows crosses the cut: this one can't be cut."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.shape[0]
+        return self.last(self.drop(self.first(x)).view(rows, -1))
+
+
+class Deciding(Branching):
+    """Looks at values: this one can't be traced."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x) if x.sum() > -1 else x
+        return self.last(self.drop(y).flatten(1))
+
+
+def images(count: int, channels: int = 1, side: int = 9) -> Tensor:
+    return torch.rand(count, channels, side, side, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(("kind", "cut"), [(Branching, Cut), (Counting, Whole), (Deciding, Whole)])
+def test_cut_passes_are_whole_passes(kind: type[nn.Module], cut: type) -> None:
+    model, x, index = kind().double(), images(7), torch.arange(7)
+    parted, whole = DropoutPasses(model, 6, seed=3), DropoutPasses(model, 6, seed=3, split=False)
+    first, second = parted(x, index), whole(x, index)
+    assert type(parted._parts) is cut
+    assert torch.allclose(first.drawn, second.drawn, atol=1e-12) and torch.allclose(first.certain, second.certain)
+    assert float((first.drawn[0] - first.drawn[1]).abs().max()) > 1e-3
+
+
+@pytest.mark.parametrize(("name", "channels", "size"), [("lenet5", 1, 28), ("nin", 3, 16), ("resnet20", 3, 16)])
+def test_our_networks_are_cut(name: str, channels: int, size: int) -> None:
+    model = with_dropout(create(name, classes=10, channels=channels, size=(size, size)), 0.2).double()
+    x, index = images(2, channels, size), torch.arange(2)
+    parted = DropoutPasses(model, 2)
+    assert torch.allclose(parted(x, index).drawn, DropoutPasses(model, 2, split=False)(x, index).drawn, atol=1e-12)
+    assert isinstance(parted._parts, Cut)
+
+
+def test_masks_are_the_keyed_numbers_one_by_one() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Dropout(0.3), nn.Linear(4, 2, bias=False)).double()
+    x, index = images(3, 1, 2), torch.tensor([5, 0, 9])
+    found = DropoutPasses(model, 4, seed=8)(x, index, turn=6).drawn
+    for n in range(3):
+        for t in range(4):
+            u = randomness.uniform(index[n : n + 1], 4, 4, seed=randomness.key(8, 6), stream=Stream.DROPOUT, epoch=0)[
+                0, t
+            ]
+            kept = torch.tensor([x[n].flatten()[i] / 0.7 if float(u[i]) >= 0.3 else 0.0 for i in range(4)])
+            wanted = (model[2].weight @ kept.double()).softmax(0)
+            assert torch.allclose(found[t, n], wanted, atol=1e-12)
+
+
+def test_a_value_depends_on_neither_batch_nor_order_nor_shape_of_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x, index = Branching().double(), images(40), torch.arange(100, 140)
+    source = DropoutPasses(model, 6, seed=1)
+    whole = source(x, index)
+    order = torch.randperm(40)
+    moved = source(x[order], index[order])
+    assert torch.allclose(moved.drawn, whole.drawn[:, order], atol=1e-12)
+    assert torch.allclose(source(x[7:8], index[7:8]).drawn, whole.drawn[:, 7:8], atol=1e-12)
+    monkeypatch.setattr("ukemi.uncertainty.passes.rows_per_pass", lambda shape, device: 8)
+    assert torch.allclose(source(x, index).drawn, whole.drawn, atol=1e-12)
+
+
+def test_rows_that_share_an_index_share_their_masks() -> None:
+    model, x, index = Branching().double(), images(3), torch.tensor([4, 7, 2])
+    source = DropoutPasses(model, 5)
+    shared = source(x.repeat_interleave(4, 0), index, shared=4)
+    alone = source(x, index)
+    assert torch.allclose(shared.drawn, alone.drawn.repeat_interleave(4, 1), atol=1e-12)
+
+
+def test_seed_turn_and_index_all_change_the_masks() -> None:
+    model, x, index = Branching().double(), images(2), torch.arange(2)
+    base = DropoutPasses(model, 4)(x, index).drawn
+    others = [
+        DropoutPasses(model, 4, seed=1)(x, index),
+        DropoutPasses(model, 4)(x, index, turn=1),
+        DropoutPasses(model, 4)(x, index + 2),
+    ]
+    assert all(not torch.allclose(other.drawn, base) for other in others)
+
+
+def test_dropout_on_average_changes_nothing_in_front_of_a_linear() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(9, 3)).double()
+    x = images(1, 1, 3)
+    logits = DropoutPasses(model, 4000)(x, torch.arange(1)).drawn.log()
+    gaps = (logits[..., 0] - logits[..., 1]).mean()
+    with torch.no_grad():
+        model.eval()
+        certain = model(x)[0]
+    assert float(gaps) == pytest.approx(float(certain[0] - certain[1]), abs=0.05)
+
+
+def test_the_model_and_the_global_random_state_stay_as_they_are(tiny_net: nn.Module) -> None:
+    tiny_net.train()
+    x = torch.rand(4, 1, 28, 28)
+    before, state = deepcopy(tiny_net.state_dict()), torch.get_rng_state()
+    DropoutPasses(tiny_net, 3)(x, torch.arange(4))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(before[name], tensor) for name, tensor in tiny_net.state_dict().items())
+    assert all(module.training for module in tiny_net.modules())
+    assert not any(module._forward_hooks for module in tiny_net.modules())
+
+
+def test_a_rate_of_zero_gives_equal_passes() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Dropout(0.0), nn.Linear(81, 3)).double()
+    found = measured(DropoutPasses(model, 5)(images(6), torch.arange(6)))
+    assert (found.vr == 0).all() and float(found.mi.max()) < 1e-12
+
+
+def test_inserted_dropout_leaves_weights_and_answers_as_they_are() -> None:
+    model = create("demo-cnn", classes=10, channels=1, size=(28, 28)).double().eval()
+    assert not dropouts_of(model)
+    changed = insert_dropout(model, 0.25)
+    x = images(3, 1, 28)
+    assert changed.state_dict().keys() == model.state_dict().keys()
+    assert torch.equal(changed(x), model(x)) and not dropouts_of(model)
+    assert not torch.allclose(changed.train()(x.repeat(2, 1, 1, 1))[:3], changed(x.repeat(2, 1, 1, 1))[:3])
+    (dropout,) = dropouts_of(changed)
+    assert dropout.p == 0.25
+    spread = DropoutPasses(changed.eval(), 8)(x, torch.arange(3)).drawn.std(0)
+    assert float(spread.max()) > 1e-4
+    assert with_dropout(changed, 0.5) is changed
+
+
+def test_an_ensemble_gives_its_members_answers() -> None:
+    members = [nn.Sequential(nn.Flatten(), nn.Linear(81, 3)).double() for _ in range(3)]
+    x = images(5)
+    found = Ensemble(members)(x, torch.arange(5))
+    wanted = torch.stack([member(x).softmax(1) for member in members])
+    # logits are kept in float32
+    assert torch.allclose(found.drawn.double(), wanted, atol=1e-6)
+    assert torch.allclose(found.certain.double(), wanted[0], atol=1e-6)
+
+
+def test_metrics_of_data_are_those_of_its_batches(dropping: nn.Module, recognised: Data) -> None:
+    model = deepcopy(dropping).double()
+    data = recognised.take(torch.arange(60))
+    heard: list[tuple[int, int]] = []
+    source = DropoutPasses(model, 10)
+
+    class Doubled:
+        model, passes = source.model, source.passes
+
+        def __call__(self, images: Tensor, index: Tensor, *, turn: int = 0, shared: int = 1):  # type: ignore[no-untyped-def]
+            return source(images.double(), index, turn=turn, shared=shared)
+
+    found = uncertainty_of(Doubled(), data, report=lambda done, total: heard.append((done, total)))
+    batch = data.batch(torch.tensor([17]), "cpu")
+    alone = measured(source(batch.images.double(), batch.index))
+    assert float(found.vr[17]) == float(alone.vr[0]) and float(found.pe[17]) == pytest.approx(float(alone.pe[0]))
+    assert heard[-1] == (60, 60)
+
+
+def test_bad_input_is_named() -> None:
+    plain = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
+    with pytest.raises(UserError, match="dropout: Sequential has no dropout layer"):
+        DropoutPasses(plain, 5)
+    with pytest.raises(UserError, match="inserting one is forbidden"):
+        with_dropout(plain, 0.5, insert=False)
+    with pytest.raises(UserError, match="passes: at least 2"):
+        DropoutPasses(nn.Sequential(nn.Dropout(0.5), plain), 1)
+    with pytest.raises(UserError, match="images: 2 for each of at least one index are needed, but 3 images and 2"):
+        DropoutPasses(nn.Sequential(nn.Dropout(0.5), plain), 2)(images(3, 1, 2).float(), torch.arange(2), shared=2)
+    with pytest.raises(UserError, match="but 0 images and 0 indices"):
+        DropoutPasses(nn.Sequential(nn.Dropout(0.5), plain), 2)(images(0, 1, 2).float(), torch.arange(0))
+    with pytest.raises(UserError, match="ensemble: at least 2 models"):
+        Ensemble([plain])
+    with pytest.raises(UserError, match="dropout: the rate should lie between 0 and 1, but 1 was given"):
+        insert_dropout(plain, 1)
+    with pytest.raises(UserError, match="has no Linear or Conv2d"):
+        insert_dropout(nn.Flatten(), 0.5)
