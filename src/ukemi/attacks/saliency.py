@@ -24,7 +24,7 @@ def jsma(
     theta: float = 1.0,
     gamma: float = 0.1,
     targets: Tensor | None = None,
-    others: Literal["likely", "all"] = "likely",
+    others: Literal["all", "likely"] = "all",
 ) -> Attacked:
     """Few changed features (single channel values) that make the model err, or take an image for its target.
 
@@ -56,8 +56,8 @@ def _check(theta: float, gamma: float, others: str, images: Tensor) -> None:
         raise UserError(f"theta: a number from -1 to 1 other than 0 is needed, but {theta} was given.")
     if not 0 < gamma <= 1:
         raise UserError(f"gamma: a share above 0 and at most 1 is needed, but {gamma} was given.")
-    if others not in ("likely", "all"):
-        raise UserError(f"others: likely or all is needed, but {others!r} was given.")
+    if others not in ("all", "likely"):
+        raise UserError(f"others: all or likely is needed, but {others!r} was given.")
     if len(images) and gamma * images[0].numel() + 1e-9 < 2:
         raise UserError(f"gamma: {gamma} of {images[0].numel()} features leaves no pair to change.")
 
