@@ -83,10 +83,10 @@ FLAGS = {
         robust-every robust-images schedule seed size smoothing space tensorboard validate-every validation
         weight-decay weights""",
     "evaluate": """adversarial-set attack confidence data data-folder device epsilon epsilons fail-under gallery gamma
-        genes grid images junit landscapes levels mean mean-accuracy model model-arguments norm out overshoot restarts
-        run searches seed size space split std step-size steps theta weights""",
+        genes grid images junit landscapes levels mean mean-accuracy model model-arguments norm others out overshoot
+        restarts run searches seed size space split std step-size steps theta weights""",
     "attack": """attack confidence data data-folder device epsilon gallery gamma images mean model model-arguments norm
-        out overshoot restarts run searches seed size split std step-size steps theta weights""",
+        others out overshoot restarts run searches seed size split std step-size steps theta weights""",
     "search": """data data-folder device generations genes grid images levels mean methods model model-arguments out run
         seed seeds size space split std weights""",
     "repair retrain": "epochs out run",
