@@ -2,6 +2,7 @@
 
 from ukemi.reports.adversarial import AttackReport, examine_attack, write_attack
 from ukemi.reports.attacks import AttackResult, Transfer, attack_row, attack_table, attacks_table, transfer_table
+from ukemi.reports.choosing import choice_table
 from ukemi.reports.evaluation import Broken, Evaluation, Terrain, examine
 from ukemi.reports.junit import Check, checks_of, parse_fail_under, write_junit
 from ukemi.reports.page import write_page, write_training_page
@@ -21,6 +22,7 @@ __all__ = [
     "attack_table",
     "attacks_table",
     "checks_of",
+    "choice_table",
     "examine",
     "examine_attack",
     "parse_fail_under",

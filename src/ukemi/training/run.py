@@ -28,9 +28,7 @@ class Run:
     def start(config: TrainConfig) -> "Run":
         """A new folder with its config; one that already holds a run is refused."""
         folder = config.folder()
-        run = Run(folder)
-        if (folder / "config.toml").exists() or run.log_path.exists():
-            raise UserError(f"out: {folder} already holds a run; go on with --resume {folder}, or give another --out.")
+        Run.check_free(folder)
         # genes take the place of a named space; paths hold wherever the run is looked at from
         left_out = {"out", "space"} if config.genes else {"out"}
         values = config.model_dump(mode="json", exclude=left_out)
@@ -38,7 +36,13 @@ class Run:
             if values[field] is not None and Path(values[field]).exists():
                 values[field] = str(Path(values[field]).resolve())
         write_whole(folder / "config.toml", toml(values).encode())
-        return run
+        return Run(folder)
+
+    @staticmethod
+    def check_free(folder: Path) -> None:
+        """Refuses a folder that already holds a run."""
+        if (folder / "config.toml").exists() or Run(folder).log_path.exists():
+            raise UserError(f"out: {folder} already holds a run; go on with --resume {folder}, or give another --out.")
 
     @staticmethod
     def config_of(folder: Path) -> TrainConfig:
