@@ -100,19 +100,18 @@ class EvaluateConfig(AttackSettings, VariantsConfig):
     STYX's whole grid of settings."""
     epsilons: tuple[Annotated[Number, Field(ge=0)], ...] = ()
     """Attack at each of these budgets instead of one --epsilon, for a curve: 0 1/255 2/255 4/255 8/255."""
-    adversarial_set: Path | None = None
-    """Also measure transfer: accuracy on a set of `ukemi attack`, beside its attack on this model itself."""
+    adversarial_set: tuple[Path, ...] = ()
+    """Also measure transfer (empirical robustness, calibration rate): accuracy on saved sets of `ukemi attack` and its
+    mean over them, beside their attacks on this model itself."""
 
 
 def run(arguments: list[str]) -> int:
     config = parse(EvaluateConfig, arguments, "evaluate")
     limits, attacks = _checked(config), attacks_of(config, config.epsilons)
-    adversarial = None if config.adversarial_set is None else set_of(config.adversarial_set, config.split)
+    sets = [set_of(path, config.split) for path in config.adversarial_set]
     device = device_of(config.device)
     model, data, space, settings, log = model_and_data(config, device)
-    transfer = None
-    if adversarial is not None and config.adversarial_set is not None:
-        transfer = transferred(model, data, adversarial, config.adversarial_set, config)
+    transfer = transferred(model, data, dict(zip(config.adversarial_set, sets, strict=True)), config)
     if config.images is not None:
         data = fixed_subset(data, min(config.images, len(data)), config.seed)
     attacked = attacked_by(model, data, attacks, config.seed) if attacks else []
@@ -133,7 +132,7 @@ def run(arguments: list[str]) -> int:
         seed=config.seed,
         seconds=monotonic() - began,
     )
-    evaluation = replace(evaluation, attacks=tuple(attacked), transfer=transfer)
+    evaluation = replace(evaluation, attacks=tuple(attacked), transfer=tuple(transfer))
     out = _out(config)
     reports.write_json(out / "evaluation.json", evaluation)
     reports.write_page(out / "page.html", [evaluation], f"Where {title} breaks")
@@ -145,7 +144,7 @@ def run(arguments: list[str]) -> int:
     if attacked:
         write_whole(out / "attacks.csv", as_csv([reports.attack_row(one) for one in attacked]).encode())
         console.print(reports.attacks_table(attacked))
-    if transfer is not None:
+    if transfer:
         console.print(reports.transfer_table(transfer))
     console.print(f"numbers: {out / 'evaluation.json'}\npage:    {out / 'page.html'}", soft_wrap=True)
     if attacked:

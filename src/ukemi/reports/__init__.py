@@ -1,7 +1,7 @@
 """Reports: what was found as a table, a page, JSON and JUnit."""
 
 from ukemi.reports.adversarial import AttackReport, examine_attack, write_attack
-from ukemi.reports.attacks import AttackResult, Transfer, attack_row, attack_table, attacks_table, transfer_table
+from ukemi.reports.attacks import AttackResult, attack_row, attack_table, attacks_table
 from ukemi.reports.choosing import choice_table
 from ukemi.reports.evaluation import Broken, Evaluation, Terrain, examine
 from ukemi.reports.junit import Check, checks_of, parse_fail_under, write_junit
@@ -9,6 +9,7 @@ from ukemi.reports.page import write_page, write_training_page
 from ukemi.reports.search import search_summary, search_table, write_search
 from ukemi.reports.summary import summary, write_json
 from ukemi.reports.table import table
+from ukemi.reports.transfer import Transfer, transfer_table
 
 __all__ = [
     "AttackReport",
