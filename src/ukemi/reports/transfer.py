@@ -64,8 +64,8 @@ def transfer_section(transfers: Sequence[Transfer]) -> dict[str, Any] | None:
         return None
     return {
         "said": f"Transfer: accuracy on frozen adversarial images ({' and '.join(NAMES)} in the papers), beside the"
-        " same attacks on this model itself from the same images. A model that holds against images made for another one may"
-        " still fall to those made for it: go by the white-box numbers.",
+        " same attacks on this model itself from the same images. A model that holds against images made for another"
+        " one may still fall to those made for it: go by the white-box numbers.",
         "columns": COLUMNS,
         "rows": _rows(transfers),
         "files": [(one.file, f"SHA-256 {one.origin[:12]}…") for one in transfers],
