@@ -200,13 +200,16 @@ def measured(
 
 
 def model_and_data(
-    config: EvaluateConfig, device: torch.device
+    config: EvaluateConfig, device: torch.device, *, varied: bool = True
 ) -> tuple[nn.Module, Data, Space, dict[str, Any], list[dict[str, Any]]]:
+    """Model, data, space (any, where nothing is `varied`), settings to show, and the run's log. Of a run only what is
+    needed has to be importable."""
+    own_space = varied and config.space is None and not config.genes and config.grid is None
     if (config.run is None) == (config.model is None):
         raise UserError("evaluate needs a run folder, or --model with --data (one of the two).")
     shown = config.model_dump(mode="json", exclude_defaults=True)
     if config.run is not None:
-        trained = Run.config_of(config.run)
+        trained = Run.plain_config_of(config.run, space=own_space)
         data = _data(config, config.data or trained.data, trained.data_folder, trained.size, trained.seed)
         model, data = trained_model(Run(config.run), trained, data)
         shown = {"model": trained.model, "data": trained.data, "augmenter": trained.augmenter.name, **shown}
@@ -219,10 +222,7 @@ def model_and_data(
         data = _data(config, config.data, None, None, config.seed)
         model, log = _named_model(config, config.model, data), []
     models.check_head(model, as_float(data.images[torch.arange(min(2, len(data)))]), len(data.classes))
-    if config.space is not None or config.genes or trained is None:
-        space = space_of(config.space or "t3", config.genes)
-    else:
-        space = trained.chosen_space()
+    space = trained.chosen_space() if trained and own_space else space_of(config.space or "t3", config.genes)
     return model.to(device), data.to(device), space, shown, log
 
 

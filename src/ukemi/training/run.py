@@ -47,9 +47,19 @@ class Run:
     @staticmethod
     def config_of(folder: Path) -> TrainConfig:
         """The config that made a run."""
-        if not (folder / "config.toml").is_file():
-            raise UserError(f"run: {folder} holds no run (there is no config.toml in it).")
-        return TrainConfig(**read_config(folder / "config.toml") | {"out": folder})
+        return TrainConfig(**_read(folder))
+
+    @staticmethod
+    def plain_config_of(folder: Path, *, space: bool = True) -> TrainConfig:
+        """The same as far as a trained model is looked at: the settings of augmenter and objective, which only training
+        uses, are left at their defaults, and without `space` so is the space. A part of anyone's own that is named
+        there need not be importable any more."""
+        values = _read(folder)
+        for part in ("augmenter", "objective"):
+            if isinstance(values.get(part), dict):
+                values[part] = {"name": values[part].get("name")}
+        unneeded = () if space else ("space", "genes")
+        return TrainConfig(**{name: value for name, value in values.items() if name not in unneeded})
 
     def write_log(self, line: Mapping[str, Any]) -> None:
         try:
@@ -85,3 +95,10 @@ class Run:
             except UserError as error:
                 refused.append((path, str(error)))
         return None, refused
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    """The fields of a run's config."""
+    if not (folder / "config.toml").is_file():
+        raise UserError(f"run: {folder} holds no run (there is no config.toml in it).")
+    return read_config(folder / "config.toml") | {"out": folder}
