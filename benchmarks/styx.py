@@ -18,11 +18,13 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 import torch
 from cells import commit, device_name, read
 from torch import nn
 
 from ukemi.attacks.config import AttackConfig
+from ukemi.augmenters import mutated
 from ukemi.data import Data
 from ukemi.measures import accuracy
 from ukemi.measures.attacks import UnderAttack, styx_grid, under_attack
@@ -51,7 +53,8 @@ def network(name: str, channels: int, size: int) -> nn.Module:
 
 def told(model: str, method: str, seed: int, args: argparse.Namespace, out: Path) -> TrainConfig:
     """The training of one line."""
-    about, how = dict(MODELS[model]), {name: value for name, value in METHODS[method].items() if name != "only"}
+    about = dict(MODELS[model])
+    how = {name: value for name, value in METHODS[method].items() if name not in ("only", "mutator")}
     for name in ("paper", "pgd"):
         about.pop(name)
     colour = about["data"] == "cifar10"
@@ -74,11 +77,43 @@ def told(model: str, method: str, seed: int, args: argparse.Namespace, out: Path
     )
 
 
-def measured(config: TrainConfig, model: str, args: argparse.Namespace) -> dict[str, Any]:
+def mutated_ahead(config: TrainConfig, mutator: str, path: Path) -> tuple[TrainConfig, float]:
+    """The same training on a mutated set, and the seconds that mutating took (files are read and written outside)."""
+    sets, device = load_sets(config), config.chosen_device()
+    train_part = sets.train.to(device)
+    mutated(train_part.take(torch.arange(2)), mutator=mutator)  # what a device does once
+    began = now(device)
+    harder = mutated(train_part, mutator=mutator, seed=config.seed)
+    seconds = now(device) - began
+    arrays = {
+        "x_train": harder.images,
+        "y_train": harder.labels,
+        "x_test": sets.test.images,
+        "y_test": sets.test.labels,
+    }
+    np.savez(path, **{name: torch.as_tensor(value).cpu().numpy() for name, value in arrays.items()})
+    fields = {name: getattr(config, name) for name in TrainConfig.model_fields}
+    return TrainConfig(**fields | {"data": str(path)}), seconds
+
+
+def now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return perf_counter()
+
+
+def measured(config: TrainConfig, model: str, method: str, args: argparse.Namespace) -> dict[str, Any]:
+    mutator, mutation = METHODS[method].get("mutator"), 0.0
+    if mutator is not None:
+        config, mutation = mutated_ahead(config, mutator, config.folder().with_suffix(".npz"))
     run = train(config, quiet=True)
     clocks = [0.0, *(line["seconds"] for line in run.read_log())]
     each = [after - before for before, after in pairwise(clocks)]
-    row: dict[str, Any] = {"seconds": clocks[-1], "epoch_seconds": statistics.median(each[1:] or each)}
+    row: dict[str, Any] = {
+        "seconds": clocks[-1] + mutation,
+        "mutation_seconds": mutation,
+        "epoch_seconds": statistics.median(each[1:] or each),
+    }
     device = config.chosen_device()
     net, test = trained_model(run, config, load_sets(config).test)
     net, test = net.to(device), test.to(device)
@@ -136,7 +171,7 @@ def run(args: argparse.Namespace) -> None:
             return
         with tempfile.TemporaryDirectory() as folder:
             config = told(model, method, seed, args, Path(folder) / "run")
-            line = {**key, "epochs": config.epochs, **measured(config, model, args), **made_by}
+            line = {**key, "epochs": config.epochs, **measured(config, model, method, args), **made_by}
         with args.out.open("a") as file:
             file.write(json.dumps(line) + "\n")
         shown = {name: round(line["robustness"][name], 3) for name in ATTACKS}
