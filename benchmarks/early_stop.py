@@ -89,7 +89,9 @@ def main() -> None:
     text += f" {torch.__version__}, Python {platform.python_version()}, commit {commit()}. Made by"
     text += f" `python benchmarks/early_stop.py --images {args.images} --epochs {args.epochs}`. Distances are L2, over"
     text += f" the reference's. Unless changed: {', '.join(f'{name} {value:g}' for name, value in USUAL.items())}.\n\n"
-    text += "| setting | success | median distance | worst image | passes | CPU seconds |\n" + "| --- " * 6 + "|\n"
+    text += (
+        "| setting | success | distance, median ratio | worst image | passes | CPU seconds |\n" + "| --- " * 6 + "|\n"
+    )
     print(text, end="", flush=True)
     base = None
     for changed in ({FULL: 1.0}, *TRIED):
