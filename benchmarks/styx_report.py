@@ -144,11 +144,9 @@ class _Part:
         return said + (f"; {every - totals[0]} of {every} are open.\n" if totals[0] < every else ".\n")
 
     def _times(self) -> str:
-        said = (
-            "\n### Training time over traditional training's\n\nSeconds of an epoch (their median), mutation included,"
-        )
-        said += f" with the same seed; at most {LIMIT} is wanted.\n\n| model | {MEAN} | slowest mutator | within"
-        said += " the limit |\n" + "| --- " * 4 + "|\n"
+        said = "\n### Training time over traditional training's\n\nMutation and the epochs (their number times their"
+        said += f" median), over the epochs of traditional training with the same seed; at most {LIMIT} is wanted.\n\n"
+        said += f"| model | {MEAN} | slowest mutator | within the limit |\n" + "| --- " * 4 + "|\n"
         for model in self.models:
             ratios = {name: self._ratio(model, name) for name in self.mutators}
             if not all(ratios.values()):
