@@ -87,10 +87,10 @@ FLAGS = {
         momentum objective optimiser out precision robust-every robust-images schedule seed size smoothing space
         tensorboard validate-every validation weight-decay weights""",
     "evaluate": """adversarial-set attack confidence data data-folder device epsilon epsilons fail-under gallery gamma
-        genes grid images junit landscapes levels mean mean-accuracy model model-arguments norm out overshoot restarts
-        run searches seed size space split std step-size steps theta weights""",
+        genes grid images junit landscapes levels mean mean-accuracy model model-arguments norm others out overshoot
+        restarts run searches seed size space split std step-size steps theta weights""",
     "attack": """attack confidence data data-folder device epsilon gallery gamma images mean model model-arguments norm
-        out overshoot restarts run searches seed size split std step-size steps theta weights""",
+        others out overshoot restarts run searches seed size split std step-size steps theta weights""",
     "uncertainty": """against attacks confidence data data-folder device dropout ensemble epsilon fuzzers gallery images
         keep-fuzzed mean model model-arguments out own-dropout-only passes pcs-thresholds profile run seed sets size
         split std validation-images variants vr-thresholds weights""",

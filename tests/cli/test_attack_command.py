@@ -189,21 +189,30 @@ def test_transfer_stands_beside_the_white_box_result(
     capsys.readouterr()
     saved = ["--adversarial-set", "attack/adversarial.safetensors"]
     assert run(["evaluate", *FEW, *QUICK, *saved]) == 0
-    own = json.loads(Path("evaluation/evaluation.json").read_text())["transfer"]
+    (own,) = json.loads(Path("evaluation/evaluation.json").read_text())["transfer"]["sets"]
     assert own["own_model"] and own["transfer_accuracy"] == 0 and own["white_box"]["attacked_accuracy"] == 0
     assert own["images"] == int(made.success.sum()) and own["origin_sha256"] == made.model
     assert "this very model" in capsys.readouterr().out
     other = {name: tensor + 0.1 * torch.randn(tensor.shape) for name, tensor in weights.items()}
     save_file(other, "other.safetensors")
     there = [*FEW[:3], "other.safetensors", *FEW[4:], "--out", "there"]
-    assert run(["evaluate", *there, *QUICK, *saved]) == 0
-    found = json.loads(Path("there/evaluation.json").read_text())["transfer"]
+    assert run(["attack", *FEW, "--attack", "fgsm", "--epsilon", "0.1", "--out", "fast"]) == 0
+    capsys.readouterr()
+    assert run(["evaluate", *there, *QUICK, *saved, "fast/adversarial.safetensors"]) == 0
+    both = json.loads(Path("there/evaluation.json").read_text())["transfer"]
+    found, fast = both["sets"]
+    assert both["also_called"] == ["empirical robustness", "calibration rate"] and fast["white_box"]["attack"] == "fgsm"
+    assert both["mean_transfer_accuracy"] == (found["transfer_accuracy"] + fast["transfer_accuracy"]) / 2 > 0
+    held = [one["white_box"]["attacked_accuracy"] for one in both["sets"]]
+    assert both["mean_white_box_accuracy"] == sum(held) / 2
     assert not found["own_model"] and found["white_box"]["steps"] == 4 and found["white_box"]["epsilon"] == 8 / 255
     assert found["transfer_accuracy"] >= found["white_box"]["attacked_accuracy"]
     said = capsys.readouterr().out
-    assert "transfer: the saved images" in said and "white-box: this model itself" in said
+    assert "mean of the 2 sets" in said and "transfer:" in said and "white-box:" in said and "calibration rate" in said
+    assert max(map(len, said.splitlines())) <= 80
     page = Path("there/page.html").read_text()
-    assert "another model" in page and "white-box: this model itself" in page
+    assert "another model" in page and "white-box: this model itself" in page and "mean of the 2 sets" in page
+    assert "empirical robustness" in page and "fast/adversarial.safetensors" in page and "Under attack" not in page
 
 
 @pytest.mark.parametrize(

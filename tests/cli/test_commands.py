@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -395,6 +396,28 @@ def test_own_parts_of_a_search_from_flags_and_from_toml(capsys: pytest.CaptureFi
     assert config.augmenter.fitness == "my_parts:dark" and config.augmenter.selection == "my_parts:least"  # type: ignore[union-attr]
     assert config.objective.weight == 0.5 and config.objective.kind == "l2"  # type: ignore[union-attr]
     capsys.readouterr()
+
+
+def test_a_part_that_only_training_uses_need_not_be_there_to_measure(
+    images: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("gone_parts.py").write_text(OWN_PARTS + "from ukemi import T2 as SPACE\n")
+    own = ["--augmenter", "worst-of", "--augmenter.k", "2", "--augmenter.fitness", "gone_parts:dark"]
+    assert run(small(images, *own, "--space", "gone_parts:SPACE", "--out", "r")) == 0
+    Path("gone_parts.py").unlink()
+    monkeypatch.delitem(sys.modules, "gone_parts")
+    capsys.readouterr()
+    few = ["--images", "4", "--device", "cpu"]
+    assert run(["evaluate", "r", *few, "--space", "t2"]) == 0
+    assert run(["evaluate", "r", *few, "--grid", "t2-27"]) == 0
+    assert run(["attack", "r", *few, "--attack", "fgsm", "--epsilon", "0.1"]) == 0
+    found = json.loads(Path("r/evaluation/evaluation.json").read_text())
+    assert found["settings"]["augmenter"] == "worst-of" and found["variants"] == 27
+    flags = ["--generations", "1", "--seeds", "1", "--methods", "random"]
+    assert run(["search", "r", *few, *flags, "--space", "t2"]) == 0
+    capsys.readouterr()
+    for needs in (["evaluate", "r", *few], ["train", "--resume", "r"]):
+        assert run(needs) == 2 and "'gone_parts:" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

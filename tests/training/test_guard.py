@@ -11,9 +11,10 @@ from ukemi.data import DataSet, load
 from ukemi.training import Run, TrainConfig, TrainingStopped, loop, train
 from ukemi.training.capture import Stepped
 from ukemi.training.guard import Guard
+from ukemi.training.optimisers import OPTIMISERS
 
 
-@pytest.mark.parametrize("optimiser", ["sgd", "adam", "adamw"])
+@pytest.mark.parametrize("optimiser", OPTIMISERS)
 def test_updates_are_masked_from_the_first_bad_one_on(optimiser: str) -> None:
     model = nn.Linear(3, 2)
     made = TrainConfig(optimiser=optimiser).make_optimiser([model], torch.tensor(0.1))

@@ -38,10 +38,12 @@ def config(small: Path, **changed: Any) -> TrainConfig:
         {},
         {"optimiser": "adam", "learning_rate": 1e-3},
         {"optimiser": "adamw", "learning_rate": 1e-3, "schedule": "cosine"},
+        {"optimiser": "rmsprop", "learning_rate": 1e-3, "weight_decay": 0},
+        {"optimiser": "adadelta", "learning_rate": 1.0, "weight_decay": 0, "schedule": "constant"},
         {"schedule": "step", "smoothing": 0.1, "momentum": 0.0},
         {"schedule": "constant", "precision": "bfloat16", "channels_last": True},
     ],
-    ids=["sgd", "adam", "adamw", "step", "bfloat16"],
+    ids=["sgd", "adam", "adamw", "rmsprop", "adadelta", "step", "bfloat16"],
 )
 def test_it_learns_and_the_log_is_true(small: Path, changed: dict[str, Any]) -> None:
     chosen = config(small, robust_every=2, **changed)

@@ -42,6 +42,8 @@ class AttackSettings(Schema):
     """JSMA: how far a feature is moved at once."""
     gamma: Annotated[Number, Field(gt=0, le=1)] | None = None
     """JSMA: share of the features that may change."""
+    others: Literal["all", "likely"] | None = None
+    """JSMA: how the other classes count in the choice of a pair: all alike (the paper), or by how likely they are."""
 
     def chosen_attack(self, **changed: Any) -> "AttackConfig":
         """The attack that the flags describe, with some of its settings changed."""
@@ -68,9 +70,7 @@ class AttackConfig(AttackSettings):
     def title(self) -> str:
         """pgd (linf, epsilon 0.0314, steps 40)."""
         name = self.attack if isinstance(self.attack, str) else getattr(self.attack, "__name__", "attack")
-        said = [
-            f"{key.replace('_', ' ')} {value:g}" if key != "norm" else value for key, value in self.settings().items()
-        ]
+        said = [value if key == "norm" else _said(key, value) for key, value in self.settings().items()]
         return f"{name} ({', '.join(said)})" if said else name
 
     def name(self) -> str:
@@ -100,6 +100,10 @@ class AttackConfig(AttackSettings):
                 raise UserError(f"{name.replace('_', '-')}: {self.title()} needs it.")
         settings = self.settings() | ({"seed": seed} if seed is not None and "seed" in takes else {})
         return _keyed(function, settings, anything or "index" in takes)
+
+
+def _said(key: str, value: float | str) -> str:
+    return f"{key.replace('_', ' ')} {value if isinstance(value, str) else format(value, 'g')}"
 
 
 def _keyed(function: Attack, settings: dict[str, Any], takes_index: bool) -> Attack:

@@ -24,6 +24,8 @@ from ukemi.variations import mutators
 from ukemi.variations.mutators import Mutator, Pixels, mutate, mutators_of, places
 
 Masks = Literal["fixed", "image", "epoch"]
+AUTO = "auto"
+"""The mutator that `ukemi.training.choose_mutator` puts another one in the place of."""
 BATCH = 512
 """rows per pass when a whole set is mutated ahead"""
 
@@ -34,7 +36,7 @@ class StyxConfig(AugmenterConfig):
     name: Fixed[Literal["styx"]] = "styx"
     mutator: Named = "mixture"
     """What happens to a pixel: zero, average (of its neighbours), random, gaussian (noise is added), mixture (one of
-    the four, drawn per image), or package.module:function."""
+    the four, drawn per image), package.module:function; or auto (mutator and ratios are chosen by short trainings)."""
     data_ratio: Annotated[Number, Field(ge=0, le=1)] = 0.5
     """Share of the samples that are mutated."""
     pixel_ratio: Annotated[Number, Field(ge=0, le=1)] = 0.1
@@ -50,11 +52,15 @@ class StyxConfig(AugmenterConfig):
 
     @model_validator(mode="after")
     def _known(self) -> "StyxConfig":
-        self.mutators()
+        if self.mutator != AUTO:
+            self.mutators()
         return self
 
     def mutators(self) -> tuple[Mutator, ...]:
-        return mutators_of(self.mutator, self.sigma, f"{self.place}.mutator".lstrip("."))
+        field = f"{self.place}.mutator".lstrip(".")
+        if self.mutator == AUTO:
+            raise UserError(f"{field}: auto is for `ukemi train` and ukemi.training.choose_mutator; name one here.")
+        return mutators_of(self.mutator, self.sigma, field)
 
     def build(self, space: Space, seed: int, flips: bool) -> "Styx":
         return Styx(seed=seed, flips=flips, **self.model_dump(exclude={"name"}))

@@ -47,7 +47,7 @@ def run(arguments: list[str]) -> int:
     recorder = Recorder(told.made(config.seed))
     device = device_of(config.device)
     brought = EvaluateConfig(**{name: getattr(config, name) for name in (*BroughtConfig.model_fields, "seed")})
-    model, data, _, named, _ = model_and_data(brought, device)
+    model, data, _, named, _ = model_and_data(brought, device, varied=False)
     if config.images is not None:
         data = fixed_subset(data, min(config.images, len(data)), config.seed)
     with bar("attack", len(data)) as report:

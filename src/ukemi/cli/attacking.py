@@ -1,6 +1,6 @@
 """Attacks as commands run them: from flags to results, with a progress bar."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
@@ -13,9 +13,8 @@ from torch import nn
 from ukemi.attacks.config import Attack, AttackConfig, AttackSettings
 from ukemi.data import Data
 from ukemi.errors import UserError
-from ukemi.measures import accuracy
 from ukemi.measures.attacks import Report, styx_grid, under_attack
-from ukemi.models.inference import home_of
+from ukemi.measures.transfer import transfer_accuracy
 from ukemi.reports import AttackResult, Transfer
 from ukemi.training.sets import AdversarialSet, as_data, check_set, originals, read_set, weights_hash
 from ukemi.training.setup import fixed_subset, in_classes
@@ -86,23 +85,34 @@ def set_of(path: Path, split: str) -> AdversarialSet:
     return found
 
 
-def transferred(model: nn.Module, data: Data, found: AdversarialSet, file: Path, config: Limited) -> Transfer:
-    """Accuracy on the set's fooling images, and the set's own attack on this model from the same unchanged images."""
-    check_set(found, data)
-    adversarial = in_classes(as_data(found), data.classes)
-    if config.images is not None:
-        adversarial = fixed_subset(adversarial, min(config.images, len(adversarial)), config.seed)
-    told, attack = found.config(), found.config().made(found.seed)
-    with bar("transfer", len(adversarial)) as report:
-        white_box = attacked(model, originals(adversarial, data), told, attack, report=report)
-    return Transfer(
-        file=str(file),
-        origin=found.model,
-        own=weights_hash(model) == found.model,
-        accuracy=accuracy(model, adversarial, home_of(model))[0],
-        images=len(adversarial),
-        white_box=white_box,
-    )
+def transferred(model: nn.Module, data: Data, sets: Mapping[Path, AdversarialSet], config: Limited) -> list[Transfer]:
+    """Accuracy on each set's fooling images, and its own attack on this model from the same unchanged images."""
+    images = {}
+    for file, found in sets.items():
+        check_set(found, data)
+        images[file] = in_classes(as_data(found), data.classes)
+        if config.images is not None:
+            images[file] = fixed_subset(images[file], min(config.images, len(images[file])), config.seed)
+    if not sets:
+        return []
+    held = transfer_accuracy(model, list(images.values())).per_set
+    return [
+        Transfer(
+            file=str(file),
+            origin=found.model,
+            own=weights_hash(model) == found.model,
+            accuracy=share,
+            images=len(images[file]),
+            white_box=_white_box(model, originals(images[file], data), found),
+        )
+        for (file, found), share in zip(sets.items(), held, strict=True)
+    ]
+
+
+def _white_box(model: nn.Module, unchanged: Data, found: AdversarialSet) -> AttackResult:
+    """The attack of a set, on another model."""
+    with bar("transfer", len(unchanged)) as report:
+        return attacked(model, unchanged, found.config(), found.config().made(found.seed), report=report)
 
 
 @contextmanager

@@ -100,19 +100,18 @@ class EvaluateConfig(AttackSettings, VariantsConfig):
     STYX's whole grid of settings."""
     epsilons: tuple[Annotated[Number, Field(ge=0)], ...] = ()
     """Attack at each of these budgets instead of one --epsilon, for a curve: 0 1/255 2/255 4/255 8/255."""
-    adversarial_set: Path | None = None
-    """Also measure transfer: accuracy on a set of `ukemi attack`, beside its attack on this model itself."""
+    adversarial_set: tuple[Path, ...] = ()
+    """Also measure transfer (empirical robustness, calibration rate): accuracy on saved sets of `ukemi attack` and its
+    mean over them, beside their attacks on this model itself."""
 
 
 def run(arguments: list[str]) -> int:
     config = parse(EvaluateConfig, arguments, "evaluate")
     limits, attacks = _checked(config), attacks_of(config, config.epsilons)
-    adversarial = None if config.adversarial_set is None else set_of(config.adversarial_set, config.split)
+    sets = [set_of(path, config.split) for path in config.adversarial_set]
     device = device_of(config.device)
     model, data, space, settings, log = model_and_data(config, device)
-    transfer = None
-    if adversarial is not None and config.adversarial_set is not None:
-        transfer = transferred(model, data, adversarial, config.adversarial_set, config)
+    transfer = transferred(model, data, dict(zip(config.adversarial_set, sets, strict=True)), config)
     if config.images is not None:
         data = fixed_subset(data, min(config.images, len(data)), config.seed)
     attacked = attacked_by(model, data, attacks, config.seed) if attacks else []
@@ -133,7 +132,7 @@ def run(arguments: list[str]) -> int:
         seed=config.seed,
         seconds=monotonic() - began,
     )
-    evaluation = replace(evaluation, attacks=tuple(attacked), transfer=transfer)
+    evaluation = replace(evaluation, attacks=tuple(attacked), transfer=tuple(transfer))
     out = _out(config)
     reports.write_json(out / "evaluation.json", evaluation)
     reports.write_page(out / "page.html", [evaluation], f"Where {title} breaks")
@@ -145,7 +144,7 @@ def run(arguments: list[str]) -> int:
     if attacked:
         write_whole(out / "attacks.csv", as_csv([reports.attack_row(one) for one in attacked]).encode())
         console.print(reports.attacks_table(attacked))
-    if transfer is not None:
+    if transfer:
         console.print(reports.transfer_table(transfer))
     console.print(f"numbers: {out / 'evaluation.json'}\npage:    {out / 'page.html'}", soft_wrap=True)
     if attacked:
@@ -201,13 +200,16 @@ def measured(
 
 
 def model_and_data(
-    config: EvaluateConfig, device: torch.device
+    config: EvaluateConfig, device: torch.device, *, varied: bool = True
 ) -> tuple[nn.Module, Data, Space, dict[str, Any], list[dict[str, Any]]]:
+    """Model, data, space (any, where nothing is `varied`), settings to show, and the run's log. Of a run only what is
+    needed has to be importable."""
+    own_space = varied and config.space is None and not config.genes and config.grid is None
     if (config.run is None) == (config.model is None):
         raise UserError("evaluate needs a run folder, or --model with --data (one of the two).")
     shown = config.model_dump(mode="json", exclude_defaults=True)
     if config.run is not None:
-        trained = Run.config_of(config.run)
+        trained = Run.plain_config_of(config.run, space=own_space)
         data = _data(config, config.data or trained.data, trained.data_folder, trained.size, trained.seed)
         model, data = trained_model(Run(config.run), trained, data)
         shown = {"model": trained.model, "data": trained.data, "augmenter": trained.augmenter.name, **shown}
@@ -220,10 +222,7 @@ def model_and_data(
         data = _data(config, config.data, None, None, config.seed)
         model, log = _named_model(config, config.model, data), []
     models.check_head(model, as_float(data.images[torch.arange(min(2, len(data)))]), len(data.classes))
-    if config.space is not None or config.genes or trained is None:
-        space = space_of(config.space or "t3", config.genes)
-    else:
-        space = trained.chosen_space()
+    space = trained.chosen_space() if trained and own_space else space_of(config.space or "t3", config.genes)
     return model.to(device), data.to(device), space, shown, log
 
 

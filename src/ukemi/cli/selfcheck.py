@@ -54,7 +54,7 @@ def run(arguments: list[str]) -> int:
     _check(config)
     device = device_of(config.device)
     brought = EvaluateConfig(**{name: getattr(config, name) for name in BROUGHT})
-    model, data, _, named, _ = model_and_data(brought, device)
+    model, data, _, named, _ = model_and_data(brought, device, varied=False)
     data = fixed_subset(data, min(config.images, len(data)), config.seed)
     began = monotonic()
     found = _checked(model, data, config)

@@ -5,16 +5,20 @@ from pathlib import Path
 from rich.console import Console
 
 from ukemi import reports
+from ukemi.cli.attacking import bar
 from ukemi.cli.parse import parse_train, pop
 from ukemi.errors import UserError
 from ukemi.repairs.more import REPAIR, read_about
-from ukemi.training import Run, TrainConfig, train
+from ukemi.training import Run, TrainConfig, choose_mutator, train
+from ukemi.training.choosing import is_open, write_choice
 
 
 def run(arguments: list[str]) -> int:
     folder, rest = pop(arguments, "--resume")
     if folder is None:
         config = parse_train(rest)
+        if is_open(config):
+            config = _chosen(config)
     else:
         if rest:
             raise UserError(f"resume: a run goes on as it began, so {' '.join(rest)} can't be given beside it.")
@@ -30,6 +34,15 @@ def run(arguments: list[str]) -> int:
     console.print(f"run:     {finished.folder}\nweights: {finished.weights_path}\npage:    {page}")
     console.print(f"next:    ukemi evaluate {finished.folder}")
     return 0
+
+
+def _chosen(config: TrainConfig) -> TrainConfig:
+    """The config with the mutator that ranks first; the ranking is printed and kept with the run."""
+    with bar("mutators", 1) as report:
+        choice = choose_mutator(config, report=report)
+    write_choice(config.folder(), choice)
+    Console(highlight=False).print(reports.choice_table(choice))
+    return choice.config
 
 
 def write_page(finished: Run, config: TrainConfig) -> Path:

@@ -28,7 +28,7 @@ def fine_tune(
     The settings are those of DARE's baselines (20 epochs, Adam at 1e-4, batches of 32, adversarial images alone). A set
     that was made for another model or other classes is refused.
     """
-    config, folder = Run.config_of(run.folder), free_folder(run, out, "tuned")
+    config, folder = Run.plain_config_of(run.folder), free_folder(run, out, "tuned")
     own = load_sets(config)
     model, test = trained_model(run, config, own.test)
     parts = [_images_of(path, model, test) for path in sets]

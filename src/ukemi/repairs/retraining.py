@@ -40,7 +40,7 @@ def retrain(
 ) -> Retrain:
     """From 10 x (the run's epochs) random variants per sample the one of highest loss that fools the model is added to
     the training set, and the model is trained for `epochs` more at the last learning rate."""
-    config, folder = Run.config_of(run.folder), free_folder(run, out, "retrained")
+    config, folder = Run.plain_config_of(run.folder), free_folder(run, out, "retrained")
     sets = load_sets(config)
     model, data = trained_model(run, config, sets.train)
     model = model.to(config.chosen_device())

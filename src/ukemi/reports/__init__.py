@@ -1,7 +1,8 @@
 """Reports: what was found as a table, a page, JSON and JUnit."""
 
 from ukemi.reports.adversarial import AttackReport, examine_attack, write_attack
-from ukemi.reports.attacks import AttackResult, Transfer, attack_row, attack_table, attacks_table, transfer_table
+from ukemi.reports.attacks import AttackResult, attack_row, attack_table, attacks_table
+from ukemi.reports.choosing import choice_table
 from ukemi.reports.evaluation import Broken, Evaluation, Terrain, examine
 from ukemi.reports.generation import GenerationReport, generation_table, write_generation
 from ukemi.reports.junit import Check, checks_of, parse_fail_under, write_junit
@@ -10,6 +11,7 @@ from ukemi.reports.search import search_summary, search_table, write_search
 from ukemi.reports.slices import slices_summary, slices_table, write_slices_report
 from ukemi.reports.summary import summary, write_json
 from ukemi.reports.table import table
+from ukemi.reports.transfer import Transfer, transfer_table
 from ukemi.reports.uncertainty import UncertaintyReport, auroc_table, pattern_table, write_uncertainty
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "attacks_table",
     "auroc_table",
     "checks_of",
+    "choice_table",
     "examine",
     "examine_attack",
     "generation_table",

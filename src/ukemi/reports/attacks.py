@@ -32,21 +32,6 @@ class AttackResult:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True)
-class Transfer:
-    """Accuracy on a saved adversarial set, beside the white-box result of the same attack on the same images."""
-
-    file: str
-    origin: str
-    """SHA-256 of the weights that the set was made for"""
-    own: bool
-    """these are the weights of this very model"""
-    accuracy: float
-    """on the adversarial images: what they take from one model to another"""
-    images: int
-    white_box: AttackResult
-
-
 def title_of(config: AttackConfig) -> str:
     """The attack with its settings; a budget that is whole steps of a pixel is said as such: epsilon 8/255."""
     if config.epsilon is None:
@@ -102,27 +87,15 @@ def group_rows(results: Sequence[AttackResult]) -> list[dict[str, Any]]:
     return rows
 
 
-def transfer_row(transfer: Transfer) -> dict[str, Any]:
-    """A transfer result as plain values, the white-box result inside it."""
-    return {
-        "set": transfer.file,
-        "origin_sha256": transfer.origin,
-        "own_model": transfer.own,
-        "images": transfer.images,
-        "transfer_accuracy": transfer.accuracy,
-        "white_box": attack_row(transfer.white_box),
-    }
-
-
 def attacks_table(results: Sequence[AttackResult]) -> Table:
     """Attacks, or of a grid its groups, for the terminal."""
     about = "white-box: the attacks are made for this very model; robustness: 1 - fooled / recognised (STYX)"
     if _is_grid(results):
-        found = _table("attack", _GRID_COLUMNS, about)
+        found = plain_table("attack", _GRID_COLUMNS, about)
         for name, cells in _rows(results):
             found.add_row(Text(name), *cells)
         return found
-    found = _table("attack", COLUMNS[:-1], about + "; passes: forwards + backwards")
+    found = plain_table("attack", COLUMNS[:-1], about + "; passes: forwards + backwards")
     for one in results:
         under = words.percent(one.found.attacked_accuracy)
         found.add_row(Text(title_of(one.config)), under, *cells_of(one)[1:-1])
@@ -133,8 +106,8 @@ def attack_table(result: AttackResult) -> Table:
     """One attack beside the accuracy without it, for the terminal."""
     found = result.found
     about = "white-box: the attack is made for this very model; robustness: 1 - fooled / recognised (STYX)"
-    shown = _table(Text(title_of(result.config)), ("",), about)
-    shown.add_row("accuracy", _share_of(found.accuracy, len(found.right)))
+    shown = plain_table(Text(title_of(result.config)), ("",), about)
+    shown.add_row("accuracy", share_of(found.accuracy, len(found.right)))
     cells = dict(zip(COLUMNS, cells_of(result), strict=True))
     shown.add_row("accuracy under attack (white-box)", cells["accuracy under attack"])
     for name in ("robustness", "median distance"):
@@ -145,20 +118,8 @@ def attack_table(result: AttackResult) -> Table:
     return shown
 
 
-def transfer_table(transfer: Transfer) -> Table:
-    """The accuracy on a saved set beside the white-box result, for the terminal."""
-    found = _table(
-        Text(f"{words.plural(transfer.images, 'image')} of {title_of(transfer.white_box.config)}"),
-        ("accuracy",),
-        f"transfer: adversarial images that were made for {_origin(transfer)}; white-box: the same attack on this model"
-        " itself, from the same images",
-    )
-    for name, share in _transfer_rows(transfer):
-        found.add_row(name, share)
-    return found
-
-
-def _table(first: str | Text, columns: Sequence[str], caption: str) -> Table:
+def plain_table(first: str | Text, columns: Sequence[str], caption: str) -> Table:
+    """An empty table for the terminal; the first column may fold."""
     found = Table(caption=caption, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
     found.add_column(first, overflow="fold")
     for name in columns:
@@ -166,9 +127,9 @@ def _table(first: str | Text, columns: Sequence[str], caption: str) -> Table:
     return found
 
 
-def attack_section(results: Sequence[AttackResult], transfer: Transfer | None) -> dict[str, Any] | None:
+def attack_section(results: Sequence[AttackResult]) -> dict[str, Any] | None:
     """What the page shows about attacks; None where there were none."""
-    if not results and transfer is None:
+    if not results:
         return None
     grid = _is_grid(results)
     return {
@@ -178,7 +139,6 @@ def attack_section(results: Sequence[AttackResult], transfer: Transfer | None) -
         "every": [(title_of(one.config), cells_of(one)) for one in results] if grid else [],
         "every_columns": COLUMNS,
         "curves": _curves(results),
-        "transfer": None if transfer is None else _transfer(transfer),
     }
 
 
@@ -186,7 +146,7 @@ def cells_of(result: AttackResult) -> tuple[str, ...]:
     """What a row says behind the attack's title."""
     found = result.found
     return (
-        _share_of(found.attacked_accuracy, len(found.right)),
+        share_of(found.attacked_accuracy, len(found.right)),
         share_said(found.robustness),
         distance_said(found),
         f"{words.count(found.forwards)} + {words.count(found.backwards)}",
@@ -235,8 +195,6 @@ def _rows(results: Sequence[AttackResult]) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def _said(results: Sequence[AttackResult]) -> str:
-    if not results:
-        return ""
     worst = min(results, key=lambda one: one.found.attacked_accuracy)
     known, fooled = words.plural(int(worst.found.right.sum()), "recognised image"), int(worst.found.fooled.sum())
     name = title_of(worst.config)
@@ -290,31 +248,10 @@ def _ticks(values: Sequence[float]) -> list[float]:
     return [*kept, values[-1]]
 
 
-def _origin(transfer: Transfer) -> str:
-    return "this very model" if transfer.own else f"another model ({transfer.origin[:12]}…)"
-
-
-def _transfer_rows(transfer: Transfer) -> list[tuple[str, str]]:
-    return [
-        ("transfer: the saved images", _share_of(transfer.accuracy, transfer.images)),
-        ("white-box: this model itself", _share_of(transfer.white_box.found.attacked_accuracy, transfer.images)),
-        ("unchanged: the same images", _share_of(transfer.white_box.found.accuracy, transfer.images)),
-    ]
-
-
-def _share_of(share: float, images: int) -> str:
+def share_of(share: float, images: int) -> str:
     """A share with its 95 % interval."""
     low, high = words.wilson(round(share * images), images)
     return f"{words.percent(share)} ({100 * low:.1f} to {100 * high:.1f})"
-
-
-def _transfer(transfer: Transfer) -> dict[str, Any]:
-    return {
-        "said": f"{words.plural(transfer.images, 'adversarial image')} that {title_of(transfer.white_box.config)} made"
-        f" for {_origin(transfer)}, beside the same attack on this model itself from the same images. A model that"
-        " holds against images made for another one may still fall to those made for it: go by the white-box number.",
-        "rows": _transfer_rows(transfer),
-    }
 
 
 def _known(value: float) -> float | None:

@@ -21,7 +21,8 @@ from ukemi.measures.sensitivity import (
 )
 from ukemi.models.inference import home_of
 from ukemi.randomness import Stream
-from ukemi.reports.attacks import AttackResult, Transfer
+from ukemi.reports.attacks import AttackResult
+from ukemi.reports.transfer import Transfer
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,8 @@ class Evaluation:
     device: str = "cpu"
     attacks: tuple[AttackResult, ...] = ()
     """white-box, where any was run"""
-    transfer: Transfer | None = None
+    transfer: tuple[Transfer, ...] = ()
+    """saved adversarial sets, where any was measured"""
 
 
 def examine(

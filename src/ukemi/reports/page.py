@@ -16,6 +16,7 @@ from ukemi.reports.genes import gene_figures
 from ukemi.reports.pictures import picture, side_for
 from ukemi.reports.summary import per_class, versions
 from ukemi.reports.table import cells
+from ukemi.reports.transfer import transfer_section
 from ukemi.training.checkpoints import write_whole
 
 MOST_CLASSES = 30
@@ -124,7 +125,8 @@ def _model(evaluation: Evaluation, side: int) -> dict[str, Any]:
         "title": evaluation.title,
         "glance": glance(evaluation),
         "tiles": _tiles(evaluation),
-        "attacks": attack_section(evaluation.attacks, evaluation.transfer),
+        "attacks": attack_section(evaluation.attacks),
+        "transfer": transfer_section(evaluation.transfer),
         "gallery": _gallery(evaluation, side),
         "terrains": _terrains(evaluation, most, side),
         "moving": _moving(evaluation),

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from ukemi.measures.robustness import Robustness
-from ukemi.reports.attacks import attack_row, group_rows, transfer_row
+from ukemi.reports.attacks import attack_row, group_rows
 from ukemi.reports.evaluation import Evaluation
+from ukemi.reports.transfer import transfer_summary
 from ukemi.reports.words import wilson
 from ukemi.training.checkpoints import write_whole
 
@@ -47,7 +48,7 @@ def summary(evaluation: Evaluation, *, details: bool = False) -> dict[str, Any]:
         "classes": [one for one in per_class(evaluation) if one["images"]],
         "attacks": [attack_row(one) for one in evaluation.attacks],
         "attack_groups": group_rows(evaluation.attacks),
-        "transfer": None if evaluation.transfer is None else transfer_row(evaluation.transfer),
+        "transfer": transfer_summary(evaluation.transfer),
         "settings": _jsonable(evaluation.settings),
         "device": evaluation.device,
         "versions": versions(),

@@ -15,12 +15,7 @@ from ukemi.objectives import AnyObjective, CrossEntropy
 from ukemi.schema import Fixed, Number, Schema, check_nameable
 from ukemi.spaces import Gene, Space, space_of
 from ukemi.training import schedules
-
-OPTIMISERS: dict[str, type[torch.optim.Optimizer]] = {
-    "sgd": torch.optim.SGD,
-    "adam": torch.optim.Adam,
-    "adamw": torch.optim.AdamW,
-}
+from ukemi.training.optimisers import OPTIMISERS
 
 
 class TrainConfig(Schema):
@@ -51,8 +46,8 @@ class TrainConfig(Schema):
     """Passes over the training data."""
     batch_size: int = Field(128, ge=2)
     """Images per step."""
-    optimiser: Literal["sgd", "adam", "adamw"] = "sgd"
-    """The update rule; SGD comes with Nesterov momentum."""
+    optimiser: Literal["sgd", "adam", "adamw", "rmsprop", "adadelta"] = "sgd"
+    """The update rule; SGD comes with Nesterov momentum, RMSprop and Adadelta with Keras's settings."""
     learning_rate: Annotated[Number, Field(gt=0)] = 0.1
     """The schedule's peak."""
     momentum: Annotated[Number, Field(ge=0, lt=1)] = 0.9
@@ -158,15 +153,10 @@ class TrainConfig(Schema):
         return self.out or Path("runs") / f"{data}-{model}-{self.augmenter.name}-{self.seed}"
 
     def make_optimiser(self, modules: Sequence[nn.Module | None], rate: Tensor) -> torch.optim.Optimizer:
-        """Fused, because only the fused optimisers can skip an update by a flag on the device."""
-        options: dict[str, Any] = {"lr": rate, "weight_decay": self.weight_decay, "fused": True}
-        if self.optimiser == "sgd":
-            options |= {"momentum": self.momentum, "nesterov": self.momentum > 0}
-        elif rate.is_cuda:
-            options |= {"capturable": True}
+        """The update rule over all parameters that can be trained; it reads its rate from `rate`."""
         every = [parameter for module in modules if module is not None for parameter in module.parameters()]
         trained = [parameter for parameter in every if parameter.requires_grad]
-        return OPTIMISERS[self.optimiser](trained, **options)
+        return OPTIMISERS[self.optimiser](trained, rate, self.weight_decay, self.momentum)
 
     def make_schedule(self) -> schedules.Schedule:
         shares = tuple(drop / self.epochs for drop in self.drops)

@@ -29,9 +29,7 @@ class Run:
     def start(config: TrainConfig) -> "Run":
         """A new folder with its config; one that already holds a run is refused."""
         folder = config.folder()
-        run = Run(folder)
-        if (folder / "config.toml").exists() or run.log_path.exists():
-            raise UserError(f"out: {folder} already holds a run; go on with --resume {folder}, or give another --out.")
+        Run.check_free(folder)
         # genes take the place of a named space; paths hold wherever the run is looked at from
         left_out = {"out", "space"} if config.genes else {"out"}
         values = config.model_dump(mode="json", exclude=left_out)
@@ -39,14 +37,30 @@ class Run:
             if values[field] is not None and Path(values[field]).exists():
                 values[field] = str(Path(values[field]).resolve())
         write_whole(folder / "config.toml", toml(values).encode())
-        return run
+        return Run(folder)
+
+    @staticmethod
+    def check_free(folder: Path) -> None:
+        """Refuses a folder that already holds a run."""
+        if (folder / "config.toml").exists() or Run(folder).log_path.exists():
+            raise UserError(f"out: {folder} already holds a run; go on with --resume {folder}, or give another --out.")
 
     @staticmethod
     def config_of(folder: Path) -> TrainConfig:
         """The config that made a run."""
-        if not (folder / "config.toml").is_file():
-            raise UserError(f"run: {folder} holds no run (there is no config.toml in it).")
-        return TrainConfig(**read_config(folder / "config.toml") | {"out": folder})
+        return TrainConfig(**_read(folder))
+
+    @staticmethod
+    def plain_config_of(folder: Path, *, space: bool = True) -> TrainConfig:
+        """The same as far as a trained model is looked at: the settings of augmenter and objective, which only training
+        uses, are left at their defaults, and without `space` so is the space. A part of anyone's own that is named
+        there need not be importable any more."""
+        values = _read(folder)
+        for part in ("augmenter", "objective"):
+            if isinstance(values.get(part), dict):
+                values[part] = {"name": values[part].get("name")}
+        unneeded = () if space else ("space", "genes")
+        return TrainConfig(**{name: value for name, value in values.items() if name not in unneeded})
 
     def write_log(self, line: Mapping[str, Any]) -> None:
         try:
@@ -82,3 +96,10 @@ class Run:
             except UserError as error:
                 refused.append((path, str(error)))
         return None, refused
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    """The fields of a run's config."""
+    if not (folder / "config.toml").is_file():
+        raise UserError(f"run: {folder} holds no run (there is no config.toml in it).")
+    return read_config(folder / "config.toml") | {"out": folder}

@@ -1,0 +1,71 @@
+"""The report of `benchmarks/styx.py`: what it counts, and that sizes are never mixed."""
+
+import importlib.util
+import tomllib
+from pathlib import Path
+from typing import Any
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+SIZES = ("epochs_changed", "images", "few", "device")
+
+
+def written(lines: list[dict[str, Any]]) -> str:
+    spec = importlib.util.spec_from_file_location("styx_report", BENCHMARKS / "styx_report.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return str(module.text(lines, tomllib.loads((BENCHMARKS / "styx.toml").read_text()), SIZES))
+
+
+def line(model: str, method: str, seed: int, robust: float, seconds: float = 10.0, **size: Any) -> dict[str, Any]:
+    groups = ("fgsm-l1", "fgsm-l2", "bim-l1", "deepfool", "fgsm", "bim")
+    under = {"robustness": robust, "distance": 1.5}
+    return {
+        **dict(zip(SIZES, (None, 100, 10, "CPU"), strict=True)),
+        "model": model,
+        "method": method,
+        "seed": seed,
+        "seconds": seconds,
+        "epoch_seconds": 1.0,
+        "epochs": 10,
+        "mutation_seconds": seconds - 10,
+        "accuracy": 0.9,
+        "robustness": dict.fromkeys(groups, robust),
+        "torch": "2",
+        "commit": "abc",
+        "beyond": {"pgd": under, "carlini-wagner": under, "jsma": under},
+        **size,
+    }
+
+
+def complete(model: str, own: float, traditional: float, adversarial: float, seed: int = 0) -> list[dict[str, Any]]:
+    """Mutators around `own`, a tenth slower."""
+    others = [line(model, "traditional", seed, traditional), line(model, "adversarial", seed, adversarial)]
+    shifts = {"zero": -0.1, "average": 0.1, "random": -0.05, "gaussian": 0.05}
+    return others + [line(model, name, seed, own + shift, 11.0) for name, shift in shifts.items()]
+
+
+def test_wins_and_gains_are_counted_on_the_mean_of_the_four() -> None:
+    said = written([*complete("mnist MLP", 0.6, 0.5, 0.4), *complete("mnist CNN", 0.6, 0.5, 0.8)])
+    assert "| fgsm | 2 of 5 | 2 | 1 | +10.0 | +8.8 |" in said
+    assert "3 wins of 6 against the better of the two others (paper: 7 of 15), 6 of 6 against traditional" in said
+    assert "9 of 15 are open" in said and "| mnist MLP | 1.10 |" in said and "| fashion MLP | open |" in said
+    assert "| styx, mean of the four | 1 | 90.0 | 60.0 (70) | 60.0 (71) | 60.0 (94) |" in said
+    assert "| styx mixture | open |" in said and "- mnist MLP, mixture: seed 0, 1, 2" in said
+    assert "- mnist MLP, zero: seed 1, 2" in said and "adversarial 8/255: seed 0, 1, 2" in said
+
+
+def test_seeds_become_a_mean_and_a_deviation() -> None:
+    lines = [*complete("mnist MLP", 0.6, 0.5, 0.4), *complete("mnist MLP", 0.7, 0.5, 0.4, seed=1)]
+    said = written(lines)
+    assert "| styx, mean of the four | 2 | 90.0 ± 0.0 | 65.0 ± 7.1 (70) |" in said
+    assert "| traditional | 1 |" in written(lines[:1])  # a mean needs all four, a row of its own only itself
+    assert "styx, mean of the four | open" in written(lines[:5])
+
+
+def test_other_sizes_and_devices_have_tables_of_their_own() -> None:
+    lines = [line("mnist MLP", "zero", 0, 0.5), line("mnist MLP", "zero", 1, 0.7, images=50)]
+    said = written([*lines, line("mnist MLP", "zero", 2, 0.9, device="GPU")])
+    assert said.count("\n## ") == 3 and said.count("| styx zero | 1 |") == 3
+    assert "50 images for the grid" in said and ", GPU\n" in said
+    assert "Every cell is open." in written([])
