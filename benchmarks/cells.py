@@ -31,7 +31,7 @@ from ukemi.training import TrainConfig, train
 from ukemi.training.setup import load_sets, trained_model
 
 HERE = Path(__file__).parent
-ABOUT = ("group", "name", "grid", "paper", "target", "take")
+ABOUT = ("group", "name", "grid", "paper", "target", "take", "same")
 
 
 def cells(path: Path, groups: list[str] | None) -> list[dict[str, Any]]:
@@ -137,7 +137,7 @@ def report(args: argparse.Namespace) -> None:
             saved = sum(line["scoring_forwards_saved"] for line in own)
             share = saved / max(1, saved + sum(line["scoring_forwards"] for line in own))
             text += f" {spread(alone, 'epoch_seconds', 1)} | {f'{share:.0%}' if saved else ''} |\n"
-    text += gains(lines, args)
+    text += gains(lines, args) + reductions(lines, args)
     machines = sorted({f"{line['device']}, torch {line['torch']}, commit {line['commit']}" for line in lines})
     text += "\nMachines: " + "; ".join(machines) + ".\n"
     (args.out.parent / "cells.md").write_text(text)
@@ -152,17 +152,45 @@ def gains(lines: list[dict[str, Any]], args: argparse.Namespace) -> str:
     )
     text += " of passes less): mean ± standard deviation, and the number of seeds.\n\n"
     text += "| set, images, epochs | sensei | sensei edge 0.3 | ukemi (cross-entropy) |\n" + "| --- " * 4 + "|\n"
-    for group in dict.fromkeys(cell["group"] for cell in cells(args.cells, args.groups)):
+    means = []
+    for group, same in dict.fromkeys((cell["group"], cell.get("same")) for cell in cells(args.cells, args.groups)):
         if not group.startswith("search-or-luck"):
             continue
-        own = {(line["name"], line["seed"]): line["robust"] for line in lines if line["group"] == group}
+        shared = [line for line in lines if line["group"] == same and line["name"] in ("sensei", "worst-of-10")]
+        own = {
+            (line["name"], line["seed"]): line["robust"] for line in lines if line["group"] == group or line in shared
+        }
         base = {seed: robust for (name, seed), robust in own.items() if name.startswith("worst-of")}
         row = []
         for name in ("sensei", "sensei edge 0.3", "ukemi"):
             found = [100 * (own[name, seed] - base[seed]) for seed in base if (name, seed) in own]
+            means += [statistics.mean(found)] if found else []
             deviation = f" ± {statistics.stdev(found):.1f}" if len(found) > 1 else ""
             row.append(f"{statistics.mean(found):+.1f}{deviation} ({len(found)})" if found else "open")
         text += f"| {group.removeprefix('search-or-luck-')} | {' | '.join(row)} |\n"
+    if means:
+        ahead = sum(mean > 0 for mean in means)
+        text += (
+            f"\nThe search is ahead in {ahead} of the {len(means)} differences measured so far, by {min(means):+.1f} to"
+        )
+        text += f" {max(means):+.1f} points.\n"
+    return text
+
+
+def reductions(lines: list[dict[str, Any]], args: argparse.Namespace) -> str:
+    """Beside Yang et al.: by how much of worst-of-10's robust error each method lowers it, seed by seed."""
+    text = "\n## Robust error beside worst-of-10 (Yang et al.)\n\nRelative reduction of robust error, same seed: mean ±"
+    text += " standard deviation, and the number of seeds. The SENSEI paper reports 23.5 %, Yang et al. 21.9 %.\n\n"
+    text += "| group | method | reduction |\n| --- | --- | --- |\n"
+    for cell in cells(args.cells, args.groups):
+        if not cell["group"].startswith("yang") or cell["name"] == "worst-of-10":
+            continue
+        own = [line for line in lines if line["group"] == cell["group"]]
+        base = {line["seed"]: 1 - line["robust"] for line in own if line["name"] == "worst-of-10"}
+        mine = {line["seed"]: 1 - line["robust"] for line in own if line["name"] == cell["name"]}
+        found = [{"reduction": 1 - mine[seed] / base[seed]} for seed in base if seed in mine]
+        said = f"{spread(found, 'reduction')} % ({len(found)})" if found else "open"
+        text += f"| {cell['group']} | {cell['name']} | {said} |\n"
     return text
 
 
