@@ -4,12 +4,13 @@ class's own synapses alone."""
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.grad import conv2d_weight
 
 from ukemi.data import Data
 from ukemi.errors import UserError
@@ -101,6 +102,12 @@ def class_gradients(
 
 
 def _weight_gradient(module: nn.Module, given: Tensor, gradient: Tensor) -> Tensor:
+    """Of plain layers by their formula, which needs no second forward pass; of others by autograd."""
+    if type(module) is nn.Linear:
+        return gradient.flatten(0, -2).T @ given.flatten(0, -2)
+    if type(module) is nn.Conv2d and module.padding_mode == "zeros" and not isinstance(module.padding, str):
+        settings = (module.stride, module.padding, module.dilation, module.groups)
+        return conv2d_weight(given, module.weight.shape, gradient, *settings)
     weight = module.get_parameter("weight")
     weight.requires_grad_()
     with torch.enable_grad():
@@ -119,7 +126,9 @@ class Tuner:
     def __init__(
         self, model: nn.Module, layers: Sequence[KeyLayer], loss: Loss, slices: Slices | None, rate: float
     ) -> None:
-        self.model, self.layers, self.loss, self.slices = model.eval().requires_grad_(False), layers, loss, slices
+        self.model, self.layers, self.loss = model.eval().requires_grad_(False), layers, loss
+        # on the device once, not in every step; contributions are not needed and four times as large
+        self.slices = None if slices is None else replace(slices, contributions={}).to(home_of(model))
         self.weights = {layer.weight: model.get_parameter(layer.weight) for layer in layers}
         self.optimiser = torch.optim.Adam(list(self.weights.values()), lr=rate)
 
