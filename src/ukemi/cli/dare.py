@@ -119,7 +119,8 @@ def _compared(config: DareConfig, run: Run, done: Run, report: Told) -> reports.
         report(f"attack {name}", at, len(names))
         standings[name] = standing(model, data, frozen, ATTACKS)
     controls = {name: standings[name] for name in names[2:]}
-    return reports.Compared(standings, verdict(config.variant, standings[config.variant], controls))
+    said = verdict(config.variant.replace("dare", "DARE"), standings[config.variant], controls)
+    return reports.Compared(standings, said)
 
 
 def _tested(*runs: Run) -> tuple[list[nn.Module], Data]:

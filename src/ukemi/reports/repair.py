@@ -45,7 +45,7 @@ def write_repair(
         glance=_glance(about, found),
         tiles=_tiles(about),
         maps=_maps(before, after, data),
-        verdict=list(found.said) if found else [],
+        verdict=list(found.said[1:]) if found else [],
         columns=_titles(found),
         rows=_rows(found),
         trials=[_trial(one, about) for one in about["trials"]],
@@ -144,7 +144,10 @@ def _titles(found: Compared | None) -> list[str]:
 
 
 def _rows(found: Compared | None) -> list[tuple[str, list[str]]]:
-    return [(name, [_cell(one) for one in own.values()]) for name, own in found.models.items()] if found else []
+    if found is None:
+        return []
+    images = [words.count(len(one.values)) for one in next(iter(found.models.values())).values()]
+    return [*((name, [_cell(one) for one in own.values()]) for name, own in found.models.items()), ("images", images)]
 
 
 def _cell(column: Column) -> str:
