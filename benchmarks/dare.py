@@ -71,6 +71,7 @@ def run(args: argparse.Namespace) -> None:
     args.out.parent.mkdir(parents=True, exist_ok=True)
     told, done, watch = tables(args.file), read(args.out), Watch(args.seconds)
     machine = {"device": device_name(args), "torch": torch.__version__, "commit": args.commit or commit()}
+    machine |= {"shared": args.shared}
     try:
         for seed in args.seeds:
             for about in chosen(told, args):
@@ -131,6 +132,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1e9, help="no piece of work is begun after this many")
     parser.add_argument("--data", type=Path, help="the folder of data sets")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--shared", action="store_true", help="other work runs on the device: the report says so")
     parser.add_argument("--work", type=Path, default=HERE.parent / "runs" / "dare", help="what takes long is kept here")
     parser.add_argument("--commit", help="where the tree travels without its history")
     parser.add_argument("--out", type=Path, default=HERE.parent / "results" / "dare.jsonl")

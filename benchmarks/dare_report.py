@@ -145,13 +145,16 @@ def _error_of_one(line: dict[str, Any], name: str, own: float, best: float) -> f
     if "distance" in name:
         return inf
     frozen = {"frozen, minimal": MINIMAL, "frozen, 8/255": FIXED}.get(name)
-    images = sum(line["images"][one] for one in frozen) if frozen else line["sizes"]["white-box"]
+    # the sets come from the same test images, so they count once
+    images = min(line["images"][one] for one in frozen) if frozen else line["sizes"]["white-box"]
     return sqrt((own * (1 - own) + best * (1 - best)) / images)
 
 
 def _seconds(lines: Lines, methods: list[str], minutes: dict[str, str]) -> str:
     text = "\n### Seconds (the paper's Table 5, in minutes on a processor, in brackets)\n\nThe whole grid is in the"
-    text += " tuning; a base model's history comes with its training.\n"
+    text += " tuning; a base model's history comes with its training."
+    shared = any(line.get("shared") for line in lines)
+    text += " Other work ran on the same machine: compare with care.\n" if shared else "\n"
     rows = []
     for method in methods:
         own = of(lines, method)
