@@ -102,8 +102,8 @@ FLAGS = {
         seed seeds size space split std weights""",
     "repair retrain": "epochs out run",
     "repair adversarial": "batch-size clean epochs learning-rate out run sets",
-    "repair dare": """allowed-drop batch-size epochs epsilon learning-rates out p q reading run samples select-on twins
-        variant""",
+    "repair dare": """allowed-drop batch-size control-images controls epochs epsilon learning-rates out p q reading run
+        samples select-on twins variant""",
     "repair null": "kind like out run seed",
     "selfcheck": """data data-folder device epsilon images mean model model-arguments out queries run seed size split
         std steps tolerance weights""",

@@ -218,6 +218,9 @@ def test_the_command(made: Run, tmp_path: Path, capsys: pytest.CaptureFixture[st
     page = (tuned / "training.html").read_text()
     assert "Accuracy" in page and "repair.mined" in page and "trials" not in page
     assert json.loads((tuned / "repair.json").read_text())["settings"]["q"] == 90
+    page = (tuned / "repair.html").read_text()
+    assert "1e-05" in page and page.count("evidence after the repair") == 8 and "was not measured; --controls" in page
+    assert "Is it more than noise?" not in page
     assert command(["evaluate", str(tuned), "--images", "20", "--out", str(tmp_path / "e")]) == 0
     assert command(["attack", str(tuned), "--attack", "fgsm", "--epsilon", "0.01", "--images", "20"]) == 0
     capsys.readouterr()
@@ -230,3 +233,19 @@ def test_the_command(made: Run, tmp_path: Path, capsys: pytest.CaptureFixture[st
     ):
         assert command(wrong) == 2
         assert why in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_command_compares_with_both_controls(made: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tuned = tmp_path / "tuned"
+    flags = ["--learning-rates", "1e-4", "--epochs", "1", "--samples", "200", "--variant", "dare-s"]
+    flags += ["--controls", "--control-images", "24", "--out", str(tuned)]
+    assert command(["repair", "dare", str(made.folder), *flags]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "DARE-s" in said and "null random and null continued" in said and "Attacked itself" in said
+    page = (tuned / "repair.html").read_text()
+    for part in ("Is it more than noise?", "frozen C&amp;W", "white-box PGD 8/255", "null continued", "dare-s"):
+        assert part in page
+    for kind in ("random", "continued"):
+        control = Run(tuned / "controls" / kind)
+        assert read_about(control)["kind"] == kind if kind == "random" else control.weights_path.exists()
+        assert moved(made, control)

@@ -1,15 +1,18 @@
 """Fine-tuning on adversarial sets."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+import ukemi.data
 from ukemi import UserError
 from ukemi.attacks.config import AttackConfig
 from ukemi.cli.main import run as command
 from ukemi.measures.attacks import under_attack
-from ukemi.repairs import fine_tune
+from ukemi.models import create
+from ukemi.repairs import fine_tune, fine_tune_grid
 from ukemi.training import Run, TrainConfig, train
 from ukemi.training.sets import Recorder, write_set
 from ukemi.training.setup import load_sets, trained_model
@@ -61,3 +64,26 @@ def test_the_command(made: tuple[Path, Path], tmp_path: Path, capsys: pytest.Cap
     ):
         assert command(wrong) == 2
         assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_grid_of_fine_tuning_trains_every_layer_and_keeps_the_best() -> None:
+    data = ukemi.data.load("fashion-mini").train
+    few, selection = data.take(torch.arange(300)), data.take(torch.arange(300, 500))
+    torch.manual_seed(0)
+    model = create("lenet5", classes=10, channels=1, size=(28, 28)).eval()
+    before = {name: one.clone() for name, one in model.state_dict().items()}
+    scores = iter([1.0, 3.0, 2.0, 0.0])
+    grid = {"learning_rates": (1e-3, 1e-4), "epochs": 2, "batch_size": 64}
+    found = [
+        fine_tune_grid(model, few, selection, score=score, allowed_drop=1.0, **grid)  # type: ignore[arg-type]
+        for score in (lambda one: next(scores), lambda one: 0.0)
+    ]
+    assert all(torch.equal(one, before[name]) for name, one in model.state_dict().items()) and not model.training
+    first, second = found
+    assert [(one.learning_rate, one.epoch) for one in first.trials] == [(1e-3, 1), (1e-3, 2), (1e-4, 1), (1e-4, 2)]
+    assert first.best is not None and (first.best.learning_rate, first.best.epoch) == (1e-3, 2)
+    assert second.best is not None and second.best.epoch == 1  # the first of equals
+    moved = [name for name, one in model.named_parameters() if not torch.equal(one, first.state[name])]
+    assert moved == [name for name, _ in model.named_parameters()]
+    assert first.trials[1].loss < first.trials[0].loss
+    assert first.trials == tuple(replace(one, score=first.trials[at].score) for at, one in enumerate(second.trials))

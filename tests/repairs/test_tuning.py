@@ -26,7 +26,7 @@ from ukemi.repairs.tuning import (
     trainable_layers,
     tune,
 )
-from ukemi.slicing import activation_of
+from ukemi.slicing import KeyLayer, activation_of
 
 sys.path.insert(0, str(Path(__file__).parent))
 from history_net import CLASSES, past_of, random_slices, residual, some_data
@@ -110,6 +110,32 @@ def test_grouped_gradients_equal_whole_passes_per_class(seed: int, p: int) -> No
         found = tuner.weights[name].grad
         assert found is not None and torch.allclose(found, gradient, atol=1e-12)
         assert gradient.abs().max() > 0
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Conv2d(4, 6, 3, stride=2, padding=(1, 0), dilation=(1, 2), groups=2),
+        nn.Conv2d(4, 6, 3, padding=1, padding_mode="circular"),
+        nn.Conv2d(4, 6, (1, 3), padding="same", bias=False),
+        nn.Linear(7, 6),
+    ],
+    ids=["strided groups", "circular", "same", "linear over places"],
+)
+def test_every_kind_of_layer_has_its_classes_gradients(layer: nn.Module) -> None:
+    """One layer alone, in float64, against autograd on each class's rows."""
+    layer, images = layer.double(), torch.rand(9, 4, 7, 7).double()
+    labels = torch.tensor([0] * 4 + [1] * 2 + [2] * 3)
+    key = KeyLayer("0", "0.weight", "0", 6)
+    model = nn.Sequential(layer).requires_grad_(False)
+    found = class_gradients(model, [key], lambda x: model(x).square().flatten(1).sum(1), images, class_runs(labels))
+    weight = layer.get_parameter("weight")
+    for _, klass, gradient in list(found):
+        weight.requires_grad_()
+        loss = layer(images[labels == klass]).square().sum() / 9
+        (slow,) = torch.autograd.grad(loss, weight)
+        weight.requires_grad_(False)
+        assert torch.allclose(gradient, slow, atol=1e-10) and gradient.abs().max() > 0
 
 
 def test_without_slices_the_gradient_is_the_plain_one() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from ukemi.reports.pictures import RAMP, heat, picture, side_for
+from ukemi.reports.pictures import FIRE, RAMP, evidence, heat, nine_maps, picture, side_for
 
 
 def _decoded(uri: str) -> Image.Image:
@@ -46,3 +46,24 @@ def test_heat_runs_from_pale_to_dark_with_the_last_row_on_top() -> None:
 def test_the_ramp_grows_darker_with_every_step() -> None:
     light = [sum(w * v for w, v in zip((0.299, 0.587, 0.114), bytes.fromhex(c[1:]), strict=True)) for c in RAMP]
     assert light == sorted(light, reverse=True)
+
+
+def test_evidence_is_brightest_where_the_map_is_highest() -> None:
+    image, found = torch.full((3, 6, 8), 0.5), torch.zeros(6, 8)
+    found[2, 3] = 7.0
+    drawn = np.array(_decoded(evidence(image, found)), dtype=float)
+    assert drawn.shape == (6, 8, 3) and np.unravel_index(drawn.sum(-1).argmax(), (6, 8)) == (2, 3)
+    grey = round(0.5 * 255, 1)
+    colours = [np.array(list(bytes.fromhex(one[1:])), dtype=float) for one in (FIRE[0], FIRE[-1])]
+    assert np.abs(drawn[0, 0] - (0.75 * grey + 0.25 * colours[0])).max() <= 1
+    assert np.abs(drawn[2, 3] - (0.25 * grey + 0.75 * colours[1])).max() <= 1
+    flat = np.array(_decoded(evidence(torch.rand(1, 6, 8), torch.zeros(6, 8))))
+    assert flat.shape == (6, 8, 3)  # nothing to see is no error
+
+
+def test_nine_maps_are_a_sheet_of_images_by_models() -> None:
+    images = torch.stack([torch.full((1, 4, 4), shade) for shade in (0.0, 0.5, 1.0)])
+    answers = [["a", "b", "c"]] * 3
+    sheet = nine_maps(images, torch.rand(3, 3, 4, 4), ["clean", "C&W", "BIM"], ["x", "y", "z"], answers)
+    assert sheet.size == (4 * 128, 16 + 3 * 144)
+    assert [sheet.getpixel((64, 16 + 144 * row + 64)) for row in range(3)] == [(0,) * 3, (128,) * 3, (255,) * 3]

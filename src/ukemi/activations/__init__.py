@@ -1,6 +1,7 @@
 """What happens inside a network: the outputs of its layers, and what coverage and surprise make of them."""
 
 from ukemi.activations.coverage import scaled_mean, scaled_means, sections, unit_mean, unit_means
+from ukemi.activations.gradcam import grad_cam
 from ukemi.activations.recording import layers_of, over_data, recording
 from ukemi.activations.surprise import (
     Densities,
@@ -16,6 +17,7 @@ __all__ = [
     "Neighbours",
     "densities",
     "distance_surprise",
+    "grad_cam",
     "layers_of",
     "likelihood_surprise",
     "neighbours",

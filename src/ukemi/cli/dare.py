@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -11,14 +12,22 @@ from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from torch import nn
 
+from ukemi import reports
+from ukemi.attacks.config import AttackConfig
+from ukemi.data import Data
 from ukemi.errors import UserError
-from ukemi.repairs import Dare, Dared, dare, null_control
+from ukemi.measures.attacks import under_attack
+from ukemi.repairs import Dare, Dared, dare, null_control, standing, verdict
 from ukemi.repairs.dare import Told
+from ukemi.repairs.more import read_about
 from ukemi.repairs.null import Kind
 from ukemi.reports.words import count, duration, percent
 from ukemi.schema import Schema
 from ukemi.training import Run
+from ukemi.training.sets import Recorder, as_data
+from ukemi.training.setup import fixed_subset, load_sets, trained_model
 
 
 class DareConfig(Dare):
@@ -33,6 +42,10 @@ class DareConfig(Dare):
     """A finished run folder of `ukemi train --history half --validation 0.5`."""
     out: Path | None = None
     """The new run folder; default: RUN-VARIANT."""
+    controls: bool = False
+    """Also make both null controls, freeze adversarial sets, and say whether the repair beats them (on the page)."""
+    control_images: int = Field(500, ge=2)
+    """Test images that the comparison with the controls uses."""
 
     def told(self) -> Dare:
         return Dare(**{name: getattr(self, name) for name in Dare.model_fields})
@@ -59,9 +72,17 @@ class NullConfig(Schema):
 def run_dare(config: DareConfig) -> Run:
     if config.run is None:
         raise UserError("repair: a run folder is needed: ukemi repair dare RUN.")
+    run = Run(config.run)
     with _bars() as report:
-        done = dare(Run(config.run), config.told(), out=config.out, report=report)
-    Console(highlight=False).print(_table(config, done))
+        done = dare(run, config.told(), out=config.out, report=report)
+        found = _compared(config, run, done.run, report) if config.controls else None
+    console = Console(highlight=False)
+    console.print(_table(config, done))
+    for sentence in found.said if found else ():
+        console.print(sentence)
+    models, test = _tested(run, done.run)
+    page = reports.write_repair(done.run.folder, read_about(done.run), models, test, found)
+    console.print(f"repair:  {page}", soft_wrap=True)
     return done.run
 
 
@@ -69,6 +90,45 @@ def run_null(config: NullConfig) -> Run:
     if config.run is None or config.like is None:
         raise UserError("repair: two run folders are needed: ukemi repair null RUN --like TUNED.")
     return null_control(Run(config.run), Run(config.like), kind=config.kind, seed=config.seed, out=config.out)
+
+
+ATTACKS = {
+    "C&W": AttackConfig(attack="carlini-wagner", steps=100, searches=5),
+    "PGD 8/255": AttackConfig(attack="pgd", epsilon=8 / 255),
+}
+"""What the controls are compared by: an error as near as possible, and one within a budget."""
+
+
+def _compared(config: DareConfig, run: Run, done: Run, report: Told) -> reports.Compared:
+    """The origin, the repair and its null controls, on sets frozen for the origin and under attacks on each itself."""
+    kinds: tuple[Kind, ...] = ("random", "continued")
+    places = [done.folder / "controls" / kind for kind in kinds]
+    made = [null_control(run, done, kind=kind, out=at, quiet=True) for kind, at in zip(kinds, places, strict=True)]
+    models, test = _tested(run, done, *made)
+    data = fixed_subset(test, min(config.control_images, len(test)), 0)
+    frozen = {}
+    for name, attack in ATTACKS.items():
+        recorder = Recorder(attack.made(0))
+        under_attack(models[0], data, recorder, report=partial(report, f"freeze {name}"))
+        found = recorder.set(models[0], data, attack, data=Run.config_of(run.folder).data, split="test")
+        if bool(found.success.any()):
+            frozen[name] = as_data(found)
+    names = ("original", config.variant, *(f"null {kind}" for kind in kinds))
+    standings = {}
+    for at, (name, model) in enumerate(zip(names, models, strict=True)):
+        report(f"attack {name}", at, len(names))
+        standings[name] = standing(model, data, frozen, ATTACKS)
+    controls = {name: standings[name] for name in names[2:]}
+    said = verdict(config.variant.replace("dare", "DARE"), standings[config.variant], controls)
+    return reports.Compared(standings, said)
+
+
+def _tested(*runs: Run) -> tuple[list[nn.Module], Data]:
+    """The runs' models on their device, and the first one's test images."""
+    config = Run.config_of(runs[0].folder)
+    device, own = config.chosen_device(), load_sets(config).test
+    found = [trained_model(run, Run.config_of(run.folder), own) for run in runs]
+    return [model.to(device).eval() for model, _ in found], found[0][1].to(device)
 
 
 @contextmanager

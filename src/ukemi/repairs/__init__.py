@@ -1,6 +1,7 @@
 """Repairs: what is done to a trained model."""
 
-from ukemi.repairs.adversarial import fine_tune
+from ukemi.repairs.adversarial import fine_tune, fine_tune_grid
+from ukemi.repairs.compared import Column, lead, standing, verdict
 from ukemi.repairs.dare import Dare, Dared, LimitMissed, dare
 from ukemi.repairs.ground import Ground, ground_of
 from ukemi.repairs.mining import Mined, mine, mine_at_random
@@ -9,6 +10,7 @@ from ukemi.repairs.retraining import Retrain, retrain
 from ukemi.repairs.tuning import Trial, Tuned, tune
 
 __all__ = [
+    "Column",
     "Dare",
     "Dared",
     "Ground",
@@ -19,11 +21,15 @@ __all__ = [
     "Tuned",
     "dare",
     "fine_tune",
+    "fine_tune_grid",
     "ground_of",
+    "lead",
     "mine",
     "mine_at_random",
     "null_control",
     "random_change",
     "retrain",
+    "standing",
     "tune",
+    "verdict",
 ]

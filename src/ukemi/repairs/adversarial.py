@@ -1,12 +1,20 @@
 """Adversarial fine-tuning on saved sets: the baseline of DARE, with every layer trainable."""
 
 from collections.abc import Sequence
+from copy import deepcopy
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
+from ukemi import randomness
 from ukemi.data import Data, as_float
+from ukemi.models.inference import home_of
+from ukemi.randomness import Stream
+from ukemi.repairs.mining import Mined, Report
 from ukemi.repairs.more import free_folder, further, pixels, write_npz
+from ukemi.repairs.tuning import Score, Tuned, search_grid
 from ukemi.training import Run, train
 from ukemi.training.sets import as_data, check_set, read_set
 from ukemi.training.setup import in_classes, load_sets, trained_model
@@ -56,3 +64,57 @@ def _images_of(path: Path, model: torch.nn.Module, test: Data) -> Data:
     found = read_set(path)
     check_set(found, model=model)
     return in_classes(as_data(found), test.classes)
+
+
+def fine_tune_grid(
+    model: nn.Module,
+    data: Data,
+    selection: Data,
+    *,
+    score: Score,
+    learning_rates: Sequence[float] = (1e-5, 1e-4, 1e-3),
+    epochs: int = 5,
+    batch_size: int = 128,
+    allowed_drop: float = 0.1,
+    seed: int = 0,
+    report: Report | None = None,
+) -> Tuned:
+    """Trains copies of `model` on `data`, every layer, at each learning rate, and keeps the state that `score` likes
+    best among those that keep enough accuracy on the selection images: the grid and the limit of DARE's own tuning."""
+
+    def made(rate: float) -> WholeTuner:
+        return WholeTuner(deepcopy(model), rate, seed)
+
+    none_N = torch.zeros(len(data), device=home_of(model))
+    samples = Mined(data, none_N[:, None], none_N.long(), none_N.double(), none_N.double(), len(data))
+    return search_grid(
+        model,
+        samples,
+        selection,
+        made,
+        score=score,
+        learning_rates=learning_rates,
+        epochs=epochs,
+        batch_size=batch_size,
+        allowed_drop=allowed_drop,
+        seed=seed,
+        report=report,
+    )
+
+
+class WholeTuner:
+    """Adam on every parameter with cross-entropy, as in training: dropout drops, BatchNorm learns its statistics."""
+
+    def __init__(self, model: nn.Module, rate: float, seed: int = 0) -> None:
+        self.model, self.seed, self.steps = model, seed, 0
+        self.optimiser = torch.optim.Adam([one for one in model.parameters() if one.requires_grad], lr=rate)
+
+    def step(self, images: Tensor, labels: Tensor, targets_NO: Tensor) -> Tensor:
+        """One update; the mean loss before it, `[]`. Nothing is made of the targets."""
+        torch.manual_seed(randomness.key(self.seed, Stream.STEP, self.steps))
+        self.steps += 1
+        loss = F.cross_entropy(self.model.train()(images), labels)
+        self.optimiser.zero_grad()
+        loss.backward()
+        self.optimiser.step()
+        return loss.detach()

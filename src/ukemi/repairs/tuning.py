@@ -4,12 +4,14 @@ class's own synapses alone."""
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.grad import conv2d_weight
 
 from ukemi.data import Data
 from ukemi.errors import UserError
@@ -101,12 +103,26 @@ def class_gradients(
 
 
 def _weight_gradient(module: nn.Module, given: Tensor, gradient: Tensor) -> Tensor:
+    """Of plain layers by their formula, which needs no second forward pass; of others by autograd."""
+    if type(module) is nn.Linear:
+        return gradient.flatten(0, -2).T @ given.flatten(0, -2)
+    if type(module) is nn.Conv2d and module.padding_mode == "zeros" and not isinstance(module.padding, str):
+        settings = (module.stride, module.padding, module.dilation, module.groups)
+        return conv2d_weight(given, module.weight.shape, gradient, *settings)
     weight = module.get_parameter("weight")
     weight.requires_grad_()
     with torch.enable_grad():
         found: Tensor = torch.autograd.grad(module(given), weight, gradient)[0]
     weight.requires_grad_(False)
     return found
+
+
+class Steps(Protocol):
+    """What a grid walks with: a model, and one update of it at a time."""
+
+    model: nn.Module
+
+    def step(self, images: Tensor, labels: Tensor, targets_NO: Tensor) -> Tensor: ...
 
 
 class Tuner:
@@ -119,7 +135,9 @@ class Tuner:
     def __init__(
         self, model: nn.Module, layers: Sequence[KeyLayer], loss: Loss, slices: Slices | None, rate: float
     ) -> None:
-        self.model, self.layers, self.loss, self.slices = model.eval().requires_grad_(False), layers, loss, slices
+        self.model, self.layers, self.loss = model.eval().requires_grad_(False), layers, loss
+        # on the device once, not in every step; contributions are not needed and four times as large
+        self.slices = None if slices is None else replace(slices, contributions={}).to(home_of(model))
         self.weights = {layer.weight: model.get_parameter(layer.weight) for layer in layers}
         self.optimiser = torch.optim.Adam(list(self.weights.values()), lr=rate)
 
@@ -205,17 +223,52 @@ def tune(
     seed: int = 0,
     report: Report | None = None,
 ) -> Tuned:
-    """Tunes copies of `model` with each learning rate, and keeps the state that `score` likes best.
+    """Tunes copies of `model` with each learning rate, and keeps the state that `score` likes best (`search_grid`)."""
+
+    def made(rate: float) -> Tuner:
+        return Tuner(deepcopy(model), layers, loss, slices, rate)
+
+    return search_grid(
+        model,
+        samples,
+        selection,
+        made,
+        score=score,
+        learning_rates=learning_rates,
+        epochs=epochs,
+        batch_size=batch_size,
+        allowed_drop=allowed_drop,
+        seed=seed,
+        report=report,
+    )
+
+
+def search_grid(
+    model: nn.Module,
+    samples: Mined,
+    selection: Data,
+    made: Callable[[float], Steps],
+    *,
+    score: Score,
+    learning_rates: Sequence[float],
+    epochs: int,
+    batch_size: int,
+    allowed_drop: float,
+    seed: int,
+    report: Report | None = None,
+) -> Tuned:
+    """Walks `epochs` epochs with what is `made` for each learning rate; the state after each epoch is a candidate.
 
     After every epoch accuracy is measured on the selection images; a rate is left as soon as it has fallen by more than
-    `allowed_drop` (0.1 is 10 percentage points), and such a state is never kept. Ties go to what was tried first.
+    `allowed_drop` (0.1 is 10 percentage points), and such a state is never kept. Of the others the one with the highest
+    `score` is; ties go to what was tried first.
     """
     device = home_of(model)
     before = accuracy(model, selection, device)[0]
     trials: list[Trial] = []
     best, state = None, dict[str, Tensor]()
     for number, rate in enumerate(learning_rates):
-        tuner = Tuner(deepcopy(model), layers, loss, slices, rate)
+        tuner = made(rate)
         for epoch in range(epochs):
             mean = _pass(tuner, samples, batch_size, seed, epoch)
             now = accuracy(tuner.model, selection, device)[0]
@@ -230,7 +283,7 @@ def tune(
     return Tuned(before, tuple(trials), best, state)
 
 
-def _pass(tuner: Tuner, samples: Mined, batch_size: int, seed: int, epoch: int) -> float:
+def _pass(tuner: Steps, samples: Mined, batch_size: int, seed: int, epoch: int) -> float:
     """One epoch; its mean loss."""
     device, seen = home_of(tuner.model), 0
     total = torch.zeros((), device=device)  # read once: each look waits for the device

@@ -7,6 +7,7 @@ from ukemi.reports.evaluation import Broken, Evaluation, Terrain, examine
 from ukemi.reports.generation import GenerationReport, generation_table, write_generation
 from ukemi.reports.junit import Check, checks_of, parse_fail_under, write_junit
 from ukemi.reports.page import write_page, write_training_page
+from ukemi.reports.repair import Compared, write_repair
 from ukemi.reports.search import search_summary, search_table, write_search
 from ukemi.reports.slices import slices_summary, slices_table, write_slices_report
 from ukemi.reports.summary import summary, write_json
@@ -19,6 +20,7 @@ __all__ = [
     "AttackResult",
     "Broken",
     "Check",
+    "Compared",
     "Evaluation",
     "GenerationReport",
     "Terrain",
@@ -47,6 +49,7 @@ __all__ = [
     "write_json",
     "write_junit",
     "write_page",
+    "write_repair",
     "write_search",
     "write_slices_report",
     "write_training_page",

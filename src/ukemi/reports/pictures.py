@@ -1,15 +1,19 @@
 """Tensors as PNG data that a page carries inside itself."""
 
 from base64 import b64encode
+from collections.abc import Sequence
 from io import BytesIO
 from math import isqrt
+from typing import Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageDraw
 from torch import Tensor
 
 RAMP = ("#fdf6e3", "#f6d58e", "#ec9f5b", "#cf5f50", "#8f3460", "#43214f", "#160d22")
 """Low to high loss: every step is darker than the one before, so it reads in grey and for every eye."""
+FIRE = ("#1b1f3b", "#3d3f8f", "#a63a72", "#f0663f", "#ffe066")
+"""Little to much evidence: every step is brighter than the one before."""
 LARGEST, SMALLEST = 128, 32
 """pixels of a picture's longer side: large ones are reduced to what the page can carry"""
 
@@ -32,10 +36,53 @@ def picture(image_CHW: Tensor, side: int = LARGEST) -> str:
 def heat(losses_RT: Tensor, most: float) -> str:
     """A landscape as a picture with one pixel per cell, its last row on top; a loss of `most` or more is darkest."""
     share = (losses_RT.flip(0).double().nan_to_num(nan=most) / most).clamp(0, 1).numpy()
-    stops = np.linspace(0, 1, len(RAMP))
-    colours = np.array([_rgb(colour) for colour in RAMP], dtype=float)
-    channels = [np.interp(share, stops, colours[:, channel]) for channel in range(3)]
-    return _data_uri(Image.fromarray(np.stack(channels, -1).round().astype(np.uint8)))
+    return _data_uri(Image.fromarray(_coloured(share, RAMP).round().astype(np.uint8)))
+
+
+def evidence(image_CHW: Tensor, map_HW: Tensor, side: int = LARGEST) -> str:
+    """A Grad-CAM map over its image as a data URI of PNG; what speaks most for the class is brightest."""
+    return _data_uri(_evidence(image_CHW, map_HW, side))
+
+
+def nine_maps(
+    images_RCHW: Tensor, maps_RMHW: Tensor, rows: Sequence[str], models: Sequence[str], answers: Sequence[Sequence[str]]
+) -> Image.Image:
+    """R images by M models, each with the model's map and its answer beneath: the form of DARE's Figure 1."""
+    side, text = LARGEST, 16
+    sheet = Image.new("RGB", (side * (1 + len(models)), text + (side + text) * len(rows)), "white")
+    pen = ImageDraw.Draw(sheet)
+    for column, name in enumerate(["image", *models]):
+        pen.text((column * side + 4, 2), name, fill="black")
+    for row, name in enumerate(rows):
+        top = text + row * (side + text)
+        shown = [_evidence(images_RCHW[row], None, side)]
+        shown += [_evidence(images_RCHW[row], maps_RMHW[row, at], side) for at in range(len(models))]
+        for column, (drawn, said) in enumerate(zip(shown, [name, *answers[row]], strict=True)):
+            sheet.paste(drawn.resize((side, side), Image.Resampling.NEAREST), (column * side, top))
+            pen.text((column * side + 4, top + side + 2), said, fill="black")
+    return sheet
+
+
+def _evidence(image_CHW: Tensor, map_HW: Tensor | None, side: int) -> Image.Image:
+    """Grey pixels under colours, as strong as the map; the image as it is where there is none."""
+    pixels = image_CHW.detach().float().clamp(0, 1).cpu().numpy() * 255
+    if map_HW is None:
+        shown = np.stack([pixels[at if len(pixels) == 3 else 0] for at in range(3)], -1)
+    else:
+        share = map_HW.detach().double().cpu().numpy()
+        share = share / max(float(share.max()), 1e-30)
+        grey = np.repeat(pixels.mean(0)[..., None], 3, -1)
+        weight = 0.25 + 0.5 * share[..., None]
+        shown = (1 - weight) * grey + weight * _coloured(share, FIRE)
+    drawn = Image.fromarray(shown.round().clip(0, 255).astype(np.uint8))
+    drawn.thumbnail((side, side), Image.Resampling.LANCZOS)  # only ever smaller
+    return drawn
+
+
+def _coloured(share: np.ndarray[Any, Any], ramp: Sequence[str]) -> np.ndarray[Any, Any]:
+    """Shares in [0, 1] as red, green and blue from 0 to 255."""
+    stops, colours = np.linspace(0, 1, len(ramp)), np.array([_rgb(colour) for colour in ramp], dtype=float)
+    return np.stack([np.interp(share, stops, colours[:, channel]) for channel in range(3)], -1)
 
 
 def _rgb(colour: str) -> list[int]:
