@@ -49,6 +49,7 @@ ORDER = [
     "measures",
     "training",
     "slicing",
+    "defences",
     "repairs",
     "reports",
     "recipes",
@@ -127,6 +128,7 @@ FLAGS = {
     "mixup": "alpha name",
     "manifold-mixup": "alpha layers name",
     "adversarial": "attack epsilon name norm ratio step-size steps",
+    "distillation": "name teacher temperature",
 }
 SCHEMAS: dict[str, type[BaseModel]] = {
     "train": TrainConfig,
