@@ -1,12 +1,10 @@
 """`ukemi defend`."""
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic
 
-import torch
 from pydantic import Field
 from rich.console import Console
 
@@ -16,6 +14,7 @@ from ukemi.cli.parse import parse
 from ukemi.cli.uncertain import (
     Brought,
     UncertainConfig,
+    attacked_validation,
     attacks_of,
     brought,
     check_uncertain,
@@ -24,7 +23,7 @@ from ukemi.cli.uncertain import (
     turned,
 )
 from ukemi.data import Data
-from ukemi.defences import DEFENCES, TRAINING, Defence, Setting, defence_of, study
+from ukemi.defences import DEFENCES, TRAINING, Defence, Setting, defence_of, joined, study
 from ukemi.errors import UserError
 from ukemi.measures.uncertainty import BENIGN, profile
 from ukemi.models.inference import home_of
@@ -60,8 +59,9 @@ def run(arguments: list[str]) -> int:
     began = monotonic()
     found = brought(config, config.images)
     groups = _groups(config, found, saved)
-    thresholds, found_by = thresholds_of(config, found)
-    setting = _setting(config, found)
+    attacked = attacked_validation(config, found)
+    thresholds, found_by = thresholds_of(config, found, attacked)
+    setting = _setting(config, found, attacked)
     left_out: dict[str, str] = {}
     makers = _makers(config, setting, left_out)
     with bar("passes", sum(map(len, groups.values()))) as report:
@@ -131,23 +131,18 @@ def _groups(config: DefendConfig, found: Brought, saved: dict[str, AdversarialSe
     return groups
 
 
-def _setting(config: DefendConfig, found: Brought) -> Setting:
-    """Adversarial validation images are made by the same attacks, for the classifier to learn from."""
-    parts = [
-        turned(found.model, found.validation, attack, config.seed, f"{name} on validation images")
-        for name, attack in attacks_of(config).items()
-    ]
-    told = {"dropout": config.dropout, "passes": config.passes, "seed": config.seed}
+def _setting(config: DefendConfig, found: Brought, attacked: Sequence[Data]) -> Setting:
+    some = [part for part in attacked if len(part)]
     run = None if config.run is None else Run(config.run)
-    return Setting(found.model, found.validation, _joined(parts), run, **told)  # type: ignore[arg-type]
-
-
-def _joined(parts: list[Data]) -> Data | None:
-    some = [part for part in parts if len(part)]
-    if not some:
-        return None
-    columns = {name: torch.cat([getattr(part, name) for part in some]) for name in ("images", "labels", "index")}
-    return replace(some[0], **columns)
+    return Setting(
+        model=found.model,
+        benign=found.validation,
+        adversarial=joined(some) if some else None,
+        run=run,
+        dropout=config.dropout,
+        passes=config.passes,
+        seed=config.seed,
+    )
 
 
 def _makers(config: DefendConfig, setting: Setting, left_out: dict[str, str]) -> dict[str, Callable[[], Defence]]:
@@ -159,12 +154,11 @@ def _makers(config: DefendConfig, setting: Setting, left_out: dict[str, str]) ->
         if name in TRAINING:
             continue
         try:
-            defence = defence_of(name, setting)
-            made[name] = partial(_same, defence)
+            made[name] = partial(_itself, defence_of(name, setting))
         except UserError as error:
             left_out[name] = str(error)
     return made
 
 
-def _same(defence: Defence) -> Defence:
+def _itself(defence: Defence) -> Defence:
     return defence

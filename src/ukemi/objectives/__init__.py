@@ -5,6 +5,7 @@ from ukemi.objectives.base import Objective, ObjectiveConfig, Outcome
 from ukemi.objectives.consistency import Consistency
 from ukemi.objectives.cross_entropy import CrossEntropy
 from ukemi.objectives.distillation import Distillation
+from ukemi.objectives.grouped import GroupedMixup
 from ukemi.objectives.mixup import ManifoldMixup, Mixup
 
 OBJECTIVES: dict[str, type[ObjectiveConfig]] = {
@@ -14,6 +15,7 @@ OBJECTIVES: dict[str, type[ObjectiveConfig]] = {
     "manifold-mixup": ManifoldMixup.Config,
     "adversarial": Adversarial.Config,
     "distillation": Distillation.Config,
+    "grouped-mixup": GroupedMixup.Config,
 }
 """The settings of every objective by the name that configs and the command line use."""
 
@@ -24,6 +26,7 @@ AnyObjective = (
     | ManifoldMixup.Config
     | Adversarial.Config
     | Distillation.Config
+    | GroupedMixup.Config
 )
 
 __all__ = [
@@ -33,6 +36,7 @@ __all__ = [
     "Consistency",
     "CrossEntropy",
     "Distillation",
+    "GroupedMixup",
     "ManifoldMixup",
     "Mixup",
     "Objective",

@@ -2,22 +2,28 @@
 
 from ukemi.repairs.adversarial import fine_tune
 from ukemi.repairs.dare import Dare, Dared, LimitMissed, dare
+from ukemi.repairs.gains import Standing, standing_of
 from ukemi.repairs.ground import Ground, ground_of
 from ukemi.repairs.mining import Mined, mine, mine_at_random
 from ukemi.repairs.null import null_control, random_change
 from ukemi.repairs.retraining import Retrain, retrain
 from ukemi.repairs.tuning import Trial, Tuned, tune
+from ukemi.repairs.uncertain import Enhance, Enhanced, enhance
 
 __all__ = [
     "Dare",
     "Dared",
+    "Enhance",
+    "Enhanced",
     "Ground",
     "LimitMissed",
     "Mined",
     "Retrain",
+    "Standing",
     "Trial",
     "Tuned",
     "dare",
+    "enhance",
     "fine_tune",
     "ground_of",
     "mine",
@@ -25,5 +31,6 @@ __all__ = [
     "null_control",
     "random_change",
     "retrain",
+    "standing_of",
     "tune",
 ]
