@@ -82,7 +82,8 @@ def run(arguments: list[str]) -> int:
     out = _out(config)
     reports.write_defences(out, seen)
     console = Console(highlight=False)
-    console.print(reports.defence_table(judged))
+    kinds = {name: _kind(saved.get(name)) for name in judged.fooling()}
+    console.print(reports.defence_table(judged, kinds))
     for name, why in left_out.items():
         console.print(f"left out: {name} ({why})", soft_wrap=True)
     console.print(f"numbers: {out / 'defences.json'}\npage:    {out / 'page.html'}", soft_wrap=True)
@@ -117,6 +118,10 @@ def _name(path: Path, beside: tuple[Path, ...]) -> str:
     return (
         short if sum(each.parent.name == path.parent.name for each in beside) == 1 or short == path.stem else str(path)
     )
+
+
+def _kind(saved: AdversarialSet | None) -> str:
+    return {"generate": "generated", "fuzz": "fuzzed"}.get("" if saved is None else saved.attack, "attacked")
 
 
 def _groups(config: DefendConfig, found: Brought, saved: dict[str, AdversarialSet]) -> dict[str, Data]:

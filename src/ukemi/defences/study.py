@@ -45,9 +45,11 @@ class Study:
         """Source -> bool `[N]`: misclassified without any defence; only these can pass one."""
         return {one.name: ~one.right for one in self.profile.sources if one.name != BENIGN}
 
-    def share(self, judged: Judged, source: str) -> float:
-        """The share of a source's fooling inputs that pass; NaN where there are none."""
-        return _share(judged.passed[source], self.fooling()[source])
+    def share(self, judged: Judged, *sources: str) -> float:
+        """The share of these sources' fooling inputs that pass (of all where none is named); NaN without any."""
+        fooling = self.fooling()
+        names = sources or tuple(fooling)
+        return _share(_cat(judged.passed[name] for name in names), _cat(fooling[name] for name in names))
 
     def patterns(self) -> Tensor:
         """The pattern's number of every input of every source, int64 `[all]`."""
@@ -61,11 +63,6 @@ class Study:
         numbers, fooling, passed = self._pooled(judged)
         return {name: _share(passed, fooling & (numbers == at)) for at, name in enumerate(PATTERNS)}
 
-    def passing(self, judged: Judged) -> float:
-        """The share of all fooling inputs that pass."""
-        _, fooling, passed = self._pooled(judged)
-        return _share(passed, fooling)
-
     def counts(self) -> dict[str, int]:
         """How many fooling inputs have each pattern."""
         numbers, fooling = self.patterns(), _cat(self.fooling().values())
@@ -74,11 +71,14 @@ class Study:
     def ratio(self, judged: Judged) -> float:
         """The share of fooling inputs of uncommon patterns that pass, over that of the common pattern: above 1 the
         uncommon ones reveal more. NaN where no input of one kind fools, infinite where no common one passes."""
+        common, uncommon = self.halves(judged)
+        return uncommon / common if common else (float("inf") if uncommon else float("nan"))
+
+    def halves(self, judged: Judged) -> tuple[float, float]:
+        """The share of fooling inputs that pass: of the common pattern, and of the uncommon ones together."""
         numbers, fooling, passed = self._pooled(judged)
         common = numbers == PATTERNS.index(COMMON)
-        uncommon = (numbers >= 0) & ~common
-        above, below = _share(passed, fooling & uncommon), _share(passed, fooling & common)
-        return above / below if below else (float("inf") if above else float("nan"))
+        return _share(passed, fooling & common), _share(passed, fooling & (numbers >= 0) & ~common)
 
     def _pooled(self, judged: Judged) -> tuple[Tensor, Tensor, Tensor]:
         fooling = self.fooling()

@@ -40,18 +40,26 @@ class DefenceReport:
     """defences that this model can't wear, each with the reason"""
 
 
-def defence_table(study: Study) -> Table:
-    """One row per defence: benign images lost, and the share of each source's fooling inputs that pass."""
+def defence_table(study: Study, kinds: Mapping[str, str]) -> Table:
+    """One row per defence: benign images lost, the share of each kind of source that passes, and of the patterns.
+
+    `kinds` says of every source whether it is attacked, fuzzed or generated.
+    """
     about = (
-        "benign: lost of the recognised ones; the rest: inputs that fool the bare model and pass; uncommon: the share"
-        f" of LL, HL and HH that passes, over that of {COMMON}"
+        "benign: lost of the recognised ones; the rest: of the inputs that fool the bare model, how many pass; common:"
+        f" pattern {COMMON}, uncommon: LL, HL, HH; ×: uncommon over common"
     )
     found = Table(caption=about, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
     found.add_column("passes %", overflow="fold")
-    for name in columns(study):
-        found.add_column(Text(name, overflow="fold"), justify="right")
-    for name, cells in rows_of(study):
-        found.add_row(Text(name), *(cell.removesuffix(f"{words.THIN}%") for cell in cells))
+    sorts = list(dict.fromkeys(kinds.values()))
+    for name in ("benign", *sorts, "common", "uncommon", "×"):
+        found.add_column(name, justify="right", no_wrap=True)
+    for one in study.judged:
+        sources = [[name for name in kinds if kinds[name] == sort] for sort in sorts]
+        shares = [one.false_positives, *(study.share(one, *names) for names in sources)]
+        cells = [_percent(share) for share in (*shares, *study.halves(one))]
+        ratio = _times(study.ratio(one)).removeprefix("× ")
+        found.add_row(Text(one.name), *(cell.removesuffix(f"{words.THIN}%") for cell in cells), ratio)
     return found
 
 
@@ -148,7 +156,7 @@ def write_defences(folder: Path, report: DefenceReport) -> None:
 
 def _glance(report: DefenceReport) -> list[str]:
     study, said = report.study, []
-    passing = {one.name: study.passing(one) for one in study.judged}
+    passing = {one.name: study.share(one) for one in study.judged}
     known = {name: share for name, share in passing.items() if isfinite(share)}
     if known:
         best, worst = min(known, key=lambda name: known[name]), max(known, key=lambda name: known[name])
