@@ -16,7 +16,8 @@ Line = dict[str, Any]
 HEAD = """# Uncertainty: patterns, generation, defences, retraining
 
 Made by `python benchmarks/uncertainty.py report` from the lines beside it, which `python benchmarks/uncertainty.py run`
-wrote; the settings are in `benchmarks/uncertainty.toml`. Mean ± standard deviation over n seeds of training. Limits of PCS and VR are found on validation images (Youden's J). What has no line yet is *open*.
+wrote; the settings are in `benchmarks/uncertainty.toml`. Mean ± standard deviation over n seeds of training. Limits of
+PCS and VR are found on validation images (Youden's J). What has no line yet is *open*.
 """
 
 
@@ -147,8 +148,9 @@ def _gain(line: Line, name: str) -> float | None:
 
 def _retraining(lines: Sequence[Line], models: Sequence[str]) -> str:
     text = "\n## Retraining\n\nManifold mixup within a group of inputs made of training images, beside the unmixed"
-    text += " training set; *continued* is the same training without any group. Accuracy, robust accuracy (T3) and accuracy under"
-    text += " PGD: points gained; calibration rate: percent of frozen attacks on the model before that are now right.\n"
+    text += " training set; *continued* is the same training without any group. Accuracy, robust accuracy (T3) and"
+    text += " accuracy under PGD: points gained; calibration rate: percent of frozen attacks on the model before that"
+    text += " are now right.\n"
     for model in models:
         text += f"\n### {model}\n\n"
         text += _table(["group", "n", "inputs", "accuracy", "T3", "PGD", "calibration", *ATTACKS])
