@@ -17,7 +17,9 @@ from ukemi.cli.attack import AttackCommandConfig
 from ukemi.cli.augmenters import AugmentersConfig
 from ukemi.cli.dare import DareConfig, NullConfig
 from ukemi.cli.data import DataConfig
+from ukemi.cli.defend import DefendConfig
 from ukemi.cli.demo import DemoConfig
+from ukemi.cli.enhance import EnhanceConfig
 from ukemi.cli.evaluate import EvaluateConfig
 from ukemi.cli.generate import GenerateConfig
 from ukemi.cli.models import ModelsConfig
@@ -49,6 +51,7 @@ ORDER = [
     "measures",
     "training",
     "slicing",
+    "defences",
     "repairs",
     "reports",
     "recipes",
@@ -83,9 +86,9 @@ PUBLIC = [
 
 FLAGS = {
     "train": """augmenter autotune average batch-size channels-last checkpoint-minutes compile cuda-graphs data
-        data-folder device drops epochs flips genes history history-precision learning-rate model model-arguments
-        momentum objective optimiser out precision robust-every robust-images schedule seed size smoothing space
-        tensorboard validate-every validation weight-decay weights""",
+        data-folder device drops dropout epochs flips genes history history-precision learning-rate model
+        model-arguments momentum objective optimiser out precision robust-every robust-images schedule seed size
+        smoothing space tensorboard validate-every validation weight-decay weights""",
     "evaluate": """adversarial-set attack confidence data data-folder device epsilon epsilons fail-under gallery gamma
         genes grid images junit landscapes levels mean mean-accuracy model model-arguments norm others out overshoot
         restarts run searches seed size space split std step-size steps theta weights""",
@@ -105,6 +108,11 @@ FLAGS = {
     "repair dare": """allowed-drop batch-size control-images controls epochs epsilon learning-rates out p q reading run
         samples select-on twins variant""",
     "repair null": "kind like out run seed",
+    "repair uncertainty": """alpha attacks epochs epsilon images learning-rate out run samples sets share transfer
+        variant""",
+    "defend": """against attacks confidence data data-folder defences device dropout ensemble epsilon images mean model
+        model-arguments out own-dropout-only passes pcs-thresholds profile run seed sets size split std
+        validation-images vr-thresholds weights""",
     "selfcheck": """data data-folder device epsilon images mean model model-arguments out queries run seed size split
         std steps tolerance weights""",
     "slice": """batch-size contributions data data-folder device mean model model-arguments out profile q reading run
@@ -127,6 +135,8 @@ FLAGS = {
     "mixup": "alpha name",
     "manifold-mixup": "alpha layers name",
     "adversarial": "attack epsilon name norm ratio step-size steps",
+    "distillation": "name teacher temperature",
+    "grouped-mixup": "alpha first layers name partners",
 }
 SCHEMAS: dict[str, type[BaseModel]] = {
     "train": TrainConfig,
@@ -139,6 +149,8 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "repair adversarial": AdversarialConfig,
     "repair dare": DareConfig,
     "repair null": NullConfig,
+    "repair uncertainty": EnhanceConfig,
+    "defend": DefendConfig,
     "selfcheck": SelfcheckConfig,
     "slice": SliceConfig,
     "demo": DemoConfig,

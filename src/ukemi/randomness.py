@@ -40,6 +40,9 @@ class Stream(IntEnum):
     EXCHANGE = 43
     PIXELS = 44
     FUZZ = 45
+    DEFLECTION = 60
+    WEIGHT_MUTATION = 61
+    HALVES = 62
 
 
 def _signed(value: int) -> int:

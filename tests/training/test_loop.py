@@ -14,6 +14,7 @@ from ukemi.augmenters import AUGMENTERS
 from ukemi.data import labelled
 from ukemi.training import Run, TrainConfig, train
 from ukemi.training.setup import batches_of_epoch, fixed_subset, in_classes, load_sets, trained_model
+from ukemi.uncertainty import dropouts_of
 
 
 @pytest.fixture
@@ -124,3 +125,18 @@ def test_a_config_goes_round_through_its_file(small: Path) -> None:
     assert Run.config_of(run.folder) == chosen
     with pytest.raises(UserError, match="already holds a run"):
         Run.start(chosen)
+
+
+def test_dropout_before_the_classifier_is_part_of_the_run(small: Path) -> None:
+    chosen = config(small, model="resnet20", epochs=1, dropout=0.2)
+    run = train(chosen, quiet=True)
+    assert Run.config_of(run.folder).dropout == 0.2
+    model, data = trained_model(run, Run.config_of(run.folder), load_sets(chosen).test)
+    layers = dropouts_of(model)
+    assert [layer.p for layer in layers] == [0.2]
+    images = data.batch(torch.arange(8), "cpu").images
+    assert torch.equal(model.eval()(images), model(images))
+    assert not torch.equal(model.train()(images), model(images))
+    with pytest.raises(UserError, match="dropout: lenet5 has dropout of its own"):
+        train(config(small, model="lenet5", dropout=0.2, out=small.parent / "other"), quiet=True)
+    assert not (small.parent / "other").exists()

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from ukemi.cli.dare import DareConfig, NullConfig, run_dare, run_null
+from ukemi.cli.enhance import EnhanceConfig, run_enhance
 from ukemi.cli.parse import parse
 from ukemi.cli.train import write_page
 from ukemi.errors import UserError
@@ -70,6 +71,8 @@ def run(arguments: list[str]) -> int:
         return _told(run_dare(parse(DareConfig, rest, "repair dare")))
     if word == "null":
         return _told(run_null(parse(NullConfig, rest, "repair null")))
+    if word == "uncertainty":
+        return _told(run_enhance(parse(EnhanceConfig, rest, "repair uncertainty")))
     return _adversarial(parse(AdversarialConfig, rest, "repair adversarial"))
 
 
@@ -78,6 +81,7 @@ WAYS: dict[str, type[Schema]] = {
     "adversarial": AdversarialConfig,
     "dare": DareConfig,
     "null": NullConfig,
+    "uncertainty": EnhanceConfig,
 }
 
 

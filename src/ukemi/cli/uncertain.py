@@ -1,6 +1,6 @@
 """What commands about uncertainty share: model, data, stochastic passes, thresholds."""
 
-import inspect
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +12,12 @@ from torch import nn
 
 from ukemi import data as data_room
 from ukemi import models
-from ukemi.attacks import ATTACKS
 from ukemi.attacks.config import AttackConfig
 from ukemi.cli.attacking import bar
 from ukemi.cli.evaluate import BroughtConfig, EvaluateConfig, check_beside, model_and_data
 from ukemi.data import Data
 from ukemi.errors import UserError
-from ukemi.measures.uncertainty import turned_by, validation_thresholds
+from ukemi.measures.uncertainty import attack_of, turned_by, validation_thresholds
 from ukemi.models.inference import home_of
 from ukemi.reports.uncertainty import read_thresholds
 from ukemi.schema import Number
@@ -31,8 +30,6 @@ from ukemi.uncertainty import DropoutPasses, Ensemble, Source, Thresholds, with_
 from ukemi.uncertainty.metrics import Against, Confidence
 from ukemi.uncertainty.patterns import limits_of
 
-FASTER: dict[str, dict[str, Any]] = {"carlini-wagner": {"steps": 200, "searches": 5}}
-"""settings of attacks that would otherwise take longer than everything else"""
 VALIDATED, GIVEN = "Youden’s J on validation data", "given"
 
 
@@ -102,14 +99,7 @@ def check_uncertain(config: UncertainConfig, command: str) -> None:
 
 def attacks_of(config: UncertainConfig) -> dict[str, AttackConfig]:
     """The attacks by their names, each with the budget where it takes one."""
-    found = {}
-    for name in config.attacks:
-        function = ATTACKS.get(name)
-        settings: dict[str, Any] = dict(FASTER.get(name, {}))
-        if function is not None and "epsilon" in inspect.signature(function).parameters:
-            settings["epsilon"] = config.epsilon
-        found[name] = AttackConfig(attack=name, **settings)
-    return found
+    return {name: attack_of(name, config.epsilon) for name in config.attacks}
 
 
 def brought(config: UncertainConfig, images: int) -> Brought:
@@ -155,20 +145,27 @@ def _member(path: Path, model: nn.Module, data: Data) -> nn.Module:
     return member
 
 
-def thresholds_of(config: UncertainConfig, found: Brought) -> tuple[Thresholds, str]:
-    """The thresholds, and where they come from."""
+def thresholds_of(
+    config: UncertainConfig, found: Brought, attacked: Sequence[Data] | None = None
+) -> tuple[Thresholds, str]:
+    """The thresholds, and where they come from; `attacked` are the attacked validation images, where they are known."""
     if config.profile is not None:
         return read_thresholds(config.profile), str(config.profile)
     if config.pcs_thresholds:
         return Thresholds(limits_of("pcs", config.pcs_thresholds), limits_of("vr", config.vr_thresholds)), GIVEN
     if not config.attacks:
         raise UserError("attacks: without any, --pcs-thresholds and --vr-thresholds are needed.")
-    attacked = [
+    attacked = attacked_validation(config, found) if attacked is None else attacked
+    kinds = {"confidence": config.confidence, "against": config.against}
+    return validation_thresholds(found.source, found.validation, attacked, **kinds), VALIDATED  # type: ignore[arg-type]
+
+
+def attacked_validation(config: UncertainConfig, found: Brought) -> list[Data]:
+    """What each attack turns of the validation images."""
+    return [
         turned(found.model, found.validation, attack, config.seed, f"{name} on validation images")
         for name, attack in attacks_of(config).items()
     ]
-    kinds = {"confidence": config.confidence, "against": config.against}
-    return validation_thresholds(found.source, found.validation, attacked, **kinds), VALIDATED  # type: ignore[arg-type]
 
 
 def turned(model: nn.Module, data: Data, attack: AttackConfig, seed: int, about: str) -> Data:

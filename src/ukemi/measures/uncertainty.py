@@ -4,14 +4,17 @@ Adversarial examples are images turned from right to wrong; benign examples are 
 from validation data, never from the images that are profiled.
 """
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ukemi.attacks import ATTACKS
 from ukemi.attacks.base import Attacked
-from ukemi.attacks.config import Attack
+from ukemi.attacks.config import Attack, AttackConfig
 from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.measures.attacks import Report, under_attack
@@ -34,7 +37,17 @@ from ukemi.variations import vary
 
 BENIGN = "benign"
 """the source that the others are compared with"""
+FASTER: dict[str, dict[str, Any]] = {"carlini-wagner": {"steps": 200, "searches": 5}}
+"""settings of attacks that would otherwise take longer than everything else"""
 _BLOCK = 1024
+
+
+def attack_of(name: str, epsilon: float) -> AttackConfig:
+    """An attack by its name, with the budget where it takes one, and fast enough for a study."""
+    function, settings = ATTACKS.get(name), dict[str, Any](FASTER.get(name, {}))
+    if function is not None and "epsilon" in inspect.signature(function).parameters:
+        settings["epsilon"] = epsilon
+    return AttackConfig(attack=name, **settings)
 
 
 @dataclass(frozen=True)

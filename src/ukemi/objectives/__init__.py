@@ -4,6 +4,8 @@ from ukemi.objectives.adversarial import Adversarial
 from ukemi.objectives.base import Objective, ObjectiveConfig, Outcome
 from ukemi.objectives.consistency import Consistency
 from ukemi.objectives.cross_entropy import CrossEntropy
+from ukemi.objectives.distillation import Distillation
+from ukemi.objectives.grouped import GroupedMixup
 from ukemi.objectives.mixup import ManifoldMixup, Mixup
 
 OBJECTIVES: dict[str, type[ObjectiveConfig]] = {
@@ -12,10 +14,20 @@ OBJECTIVES: dict[str, type[ObjectiveConfig]] = {
     "mixup": Mixup.Config,
     "manifold-mixup": ManifoldMixup.Config,
     "adversarial": Adversarial.Config,
+    "distillation": Distillation.Config,
+    "grouped-mixup": GroupedMixup.Config,
 }
 """The settings of every objective by the name that configs and the command line use."""
 
-AnyObjective = CrossEntropy.Config | Consistency.Config | Mixup.Config | ManifoldMixup.Config | Adversarial.Config
+AnyObjective = (
+    CrossEntropy.Config
+    | Consistency.Config
+    | Mixup.Config
+    | ManifoldMixup.Config
+    | Adversarial.Config
+    | Distillation.Config
+    | GroupedMixup.Config
+)
 
 __all__ = [
     "OBJECTIVES",
@@ -23,6 +35,8 @@ __all__ = [
     "AnyObjective",
     "Consistency",
     "CrossEntropy",
+    "Distillation",
+    "GroupedMixup",
     "ManifoldMixup",
     "Mixup",
     "Objective",

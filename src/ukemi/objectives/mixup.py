@@ -105,8 +105,8 @@ def drawn(alpha: float, images: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def mixed(rows: Tensor, share: Tensor, other_N: Tensor) -> Tensor:
-    """`share` of each row and the rest of its partner's, in the rows' own type."""
-    share = share.to(rows.dtype)
+    """`share` (one number, or one per row) of each row and the rest of its partner's, in the rows' own type."""
+    share = share.to(rows.dtype).view(-1, *[1] * (rows.ndim - 1))
     return share * rows + (1 - share) * rows[other_N]
 
 

@@ -15,7 +15,18 @@ from ukemi.errors import UserError
 from ukemi.training import Run, TrainConfig
 from ukemi.training.checkpoints import write_checkpoint, write_whole
 
-KEPT = ("model", "model_arguments", "space", "genes", "flips", "smoothing", "device", "precision", "channels_last")
+KEPT = (
+    "model",
+    "model_arguments",
+    "dropout",
+    "space",
+    "genes",
+    "flips",
+    "smoothing",
+    "device",
+    "precision",
+    "channels_last",
+)
 """What a further training takes over from the run."""
 REPAIR = "repair.json"
 SCHEMA = 1

@@ -3,6 +3,7 @@
 from ukemi.reports.adversarial import AttackReport, examine_attack, write_attack
 from ukemi.reports.attacks import AttackResult, attack_row, attack_table, attacks_table
 from ukemi.reports.choosing import choice_table
+from ukemi.reports.defences import DefenceReport, defence_table, write_defences
 from ukemi.reports.evaluation import Broken, Evaluation, Terrain, examine
 from ukemi.reports.generation import GenerationReport, generation_table, write_generation
 from ukemi.reports.junit import Check, checks_of, parse_fail_under, write_junit
@@ -21,6 +22,7 @@ __all__ = [
     "Broken",
     "Check",
     "Compared",
+    "DefenceReport",
     "Evaluation",
     "GenerationReport",
     "Terrain",
@@ -32,6 +34,7 @@ __all__ = [
     "auroc_table",
     "checks_of",
     "choice_table",
+    "defence_table",
     "examine",
     "examine_attack",
     "generation_table",
@@ -45,6 +48,7 @@ __all__ = [
     "table",
     "transfer_table",
     "write_attack",
+    "write_defences",
     "write_generation",
     "write_json",
     "write_junit",

@@ -17,6 +17,8 @@ Runs = Sequence[tuple[int, slice]]
 """which rows of a batch belong to which class"""
 Add = Callable[[Weighted, int, Tensor, Tensor], None]
 """takes what a class's rows contribute to a layer's synapses: signs and real values, both `[out, in / groups]`"""
+Visit = Callable[[Weighted, Tensor, Tensor, Tensor], None]
+"""takes a layer, `CONTRIB_n * dy_n` of its outputs `[N, G, O]`, dy_h of its inputs `[N, G, I]`, weights `[G, O, I]`"""
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,21 @@ def needed(plan: Plan) -> set[str]:
 def walk_back(plan: Plan, activity: Activity, start_NK: Tensor, runs: Runs, add: Add) -> None:
     """From `start_NK`, the contribution of each sample's logits, back to the first layer."""
 
+    def visit(step: Weighted, pulled_NGO: Tensor, moved_NGI: Tensor, weight_GOI: Tensor) -> None:
+        for label, rows in runs:
+            signs = _pairs(pulled_NGO[rows].sign(), moved_NGI[rows].sign()) * weight_GOI.sign()
+            reals = _pairs(pulled_NGO[rows], moved_NGI[rows]) * weight_GOI
+            add(step, label, signs.flatten(0, 1), reals.flatten(0, 1))
+
+    visited(plan, activity, start_NK, visit)
+
+
+def visited(plan: Plan, activity: Activity, start_NK: Tensor, visit: Visit) -> None:
+    """The same walk; `visit` sees each layer with the factors of every sample's contributions."""
+
     def through(step: Step, given_NU: Tensor) -> Sequence[Tensor]:
         if isinstance(step, Weighted):
-            return [_through_weights(step, activity, given_NU, runs, add)]
+            return [_through_weights(step, activity, given_NU, visit)]
         if isinstance(step, Summed):
             pulled_NU = given_NU * activity.moved(step.node)
             terms = zip(step.sources, step.signs, strict=True)
@@ -62,17 +76,14 @@ def handed_on(step: Step, given_NU: Tensor) -> Sequence[Tensor]:
     return [given_NU]
 
 
-def _through_weights(step: Weighted, activity: Activity, given_NO: Tensor, runs: Runs, add: Add) -> Tensor:
-    """Hands the synapses' contributions to `add` and returns those of the layer's inputs, `[N, in]`."""
+def _through_weights(step: Weighted, activity: Activity, given_NO: Tensor, visit: Visit) -> Tensor:
+    """Shows the layer to `visit` and returns the contributions of its inputs, `[N, in]`."""
     weight_GOI = step.used().sum(2).unflatten(0, (step.groups, -1)).to(given_NO.dtype)
     pulled_NGO = (given_NO * activity.moved(step.node)).unflatten(1, (step.groups, -1))
     moved_NGI = activity.moved(step.sources[0]).unflatten(1, (step.groups, -1))
-    signs_NGO, signs_NGI, signs_GOI = pulled_NGO.sign(), moved_NGI.sign(), weight_GOI.sign()
-    for label, rows in runs:
-        signs = _pairs(signs_NGO[rows], signs_NGI[rows]) * signs_GOI
-        reals = _pairs(pulled_NGO[rows], moved_NGI[rows]) * weight_GOI
-        add(step, label, signs.flatten(0, 1), reals.flatten(0, 1))
-    return (signs_NGI * torch.einsum("ngo,goi->ngi", signs_NGO, signs_GOI)).flatten(1)
+    visit(step, pulled_NGO, moved_NGI, weight_GOI)
+    into_NGI = torch.einsum("ngo,goi->ngi", pulled_NGO.sign(), weight_GOI.sign())
+    return (moved_NGI.sign() * into_NGI).flatten(1)
 
 
 def _pairs(out_NGO: Tensor, in_NGI: Tensor) -> Tensor:

@@ -31,6 +31,9 @@ class TrainConfig(Schema):
     """A network by name (see `ukemi models`), or your own as package.module:factory."""
     model_arguments: Fixed[dict[str, Any]] = {}
     """Keyword arguments for your own factory (TOML only)."""
+    dropout: Annotated[Number, Field(ge=0, lt=1)] = 0.0
+    """Drop this share of the inputs of the classifier (the last Linear or Conv2d) of a network that has no dropout of
+    its own; 0 leaves the network as it is."""
     weights: Path | None = None
     """Weights to start from: safetensors, or .pt with tensors only."""
     space: str = "t3"

@@ -15,6 +15,7 @@ from ukemi.randomness import Stream
 from ukemi.training.checkpoints import Checkpoint, read_checkpoint
 from ukemi.training.config import TrainConfig
 from ukemi.training.run import Run
+from ukemi.uncertainty import dropouts_of, insert_dropout
 
 SMALLEST_TAIL = 0.25
 """A last batch shorter than this share of a batch is left out of its epoch: few images make poor statistics.
@@ -56,6 +57,12 @@ def make_model(config: TrainConfig, data: Data, classes: Sequence[str], weights:
         model = models.create(
             config.model, classes=len(classes), channels=data.channels, size=data.size, mean=mean, std=std
         )
+    if config.dropout:
+        if dropouts_of(model):
+            raise UserError(
+                f"dropout: {config.model} has dropout of its own, so none can be put before its classifier."
+            )
+        model = insert_dropout(model, config.dropout)
     if weights:
         models.load_weights(model, weights)
     models.check_head(model, as_float(data.images[torch.arange(min(2, len(data)))]), len(classes))

@@ -200,12 +200,13 @@ class _Search:
             images = maker.images(codes)
             fitness_NK = self._scored(images, rows, generation)
             done = self._noted(images, fitness_NK, rows, generation)
-            told(len(self._index) - int((~done).sum()))
-            left = (~done).nonzero().flatten()
-            if not len(left) or generation + 1 == self._settings.generations:
+            if done is not None:  # some leave
+                left = (~done).nonzero().flatten()
+                rows, maker, codes, fitness_NK = rows[left], maker.kept(left), codes[left], fitness_NK[left]
+                told(len(self._index) - len(rows))
+            if not len(rows) or generation + 1 == self._settings.generations:
                 break
-            rows, maker = rows[left], maker.kept(left)
-            codes = maker.children(codes[left], fitness_NK[left], generation + 1)
+            codes = maker.children(codes, fitness_NK, generation + 1)
         told(len(self._index))
 
     def _scored(self, images: Tensor, rows: Tensor, generation: int) -> Tensor:
@@ -218,24 +219,26 @@ class _Search:
         fitness = torch.where(scores.met & ~scores.safe, scores.fitness.clamp(min=0), scores.fitness)
         return fitness.view(-1, count)
 
-    def _noted(self, images: Tensor, fitness_NK: Tensor, rows: Tensor, generation: int) -> Tensor:
-        """Keeps what is better than before, and says which seeds are done: met here and under other masks as well."""
+    def _noted(self, images: Tensor, fitness_NK: Tensor, rows: Tensor, generation: int) -> Tensor | None:
+        """Keeps what is better than before, and says which seeds are done, bool `[n]`: met here and under other masks
+        as well. None where no seed is; only looking for that waits for the device."""
         top_n, at_n = fitness_NK.max(1)
         best_n = pixels.rows_of(images, at_n[:, None])[:, 0]
         self._generations[rows] = generation + 1
-        done = top_n >= 1
+        done = torch.zeros_like(top_n, dtype=torch.bool)
+        at = (top_n >= 1).nonzero().flatten()
         for check in range(CHECKS):
-            at = done.nonzero().flatten()
             if not len(at):
                 break
             again = self._source(best_n[at], self._index[rows[at]], turn=CHECK + CHECKS * generation + check)
             self._evaluations += len(at)
-            done[at] = self._target.scored(again, self._labels[rows[at]]).met
+            at = at[self._target.scored(again, self._labels[rows[at]]).met]
+        done[at] = True
         better = done | (top_n > self._fitness[rows])
-        taken = rows[better]
-        self._best[taken], self._fitness[taken] = best_n[better], top_n[better]
+        self._best[rows] = torch.where(better[:, None, None, None], best_n, self._best[rows])
+        self._fitness[rows] = torch.where(better, top_n, self._fitness[rows])
         self._claimed[rows] = done
-        return done
+        return done if len(at) else None
 
     def result(self) -> Generated:
         """The best of every seed, judged under masks that the search never saw."""

@@ -52,6 +52,7 @@ class DropoutPasses:
             )
         self._split = split
         self._parts: Whole | None = None
+        self._width = 0
 
     def __call__(self, images: Tensor, index: Tensor, *, turn: int = 0, shared: int = 1) -> Sampled:
         device = images.device
@@ -62,8 +63,7 @@ class DropoutPasses:
             )
         with scoring(self.model, device), eager(self.model):
             parts = self._cut(images)
-            width = sum(prod(value.shape[1:]) for value in parts.head(images[:1]))
-            fitting = rows_per_pass((width,), device)
+            fitting = rows_per_pass((self._width,), device)
             groups = max(1, min(BLOCK.get(device.type, BLOCK["cpu"]), fitting) // shared)
             many = _divisor(self.passes, fitting // (groups * shared))
             found = [
@@ -76,6 +76,7 @@ class DropoutPasses:
     def _cut(self, images: Tensor) -> Whole:
         if self._parts is None:
             self._parts = cut(self.model, images) if self._split else Whole(self.model)
+            self._width = sum(prod(value.shape[1:]) for value in self._parts.head(images[:1]))
         return self._parts
 
     def _block(self, parts: Whole, images: Tensor, index_G: Tensor, groups: int, many: int, turn: int) -> Sampled:

@@ -1,0 +1,169 @@
+"""`ukemi defend`."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from time import monotonic
+
+from pydantic import Field
+from rich.console import Console
+
+from ukemi import reports
+from ukemi.cli.attacking import bar
+from ukemi.cli.parse import parse
+from ukemi.cli.uncertain import (
+    Brought,
+    UncertainConfig,
+    attacked_validation,
+    attacks_of,
+    brought,
+    check_uncertain,
+    shown,
+    thresholds_of,
+    turned,
+)
+from ukemi.data import Data
+from ukemi.defences import DEFENCES, TRAINING, Defence, Setting, defence_of, joined, study
+from ukemi.errors import UserError
+from ukemi.measures.uncertainty import BENIGN, profile
+from ukemi.models.inference import home_of
+from ukemi.schema import chosen
+from ukemi.training import Run
+from ukemi.training.sets import AdversarialSet, as_data, check_set, read_set
+from ukemi.training.setup import in_classes
+
+
+class DefendConfig(UncertainConfig):
+    """Puts defences on a classifier and counts what gets past them: benign images that they lose, and attacked, fuzzed
+    and generated inputs that still fool it; writes a table, defences.json and a page.
+
+    `ukemi defend RUN --sets FILE…` takes a run folder of `ukemi train` and sets of `ukemi attack`, `ukemi generate` or
+    `ukemi uncertainty --keep-fuzzed`; --model, --weights and --data work as in `ukemi evaluate`. An input passes a
+    hardened model if that gets it wrong, and a detector if the model gets it wrong and it is not flagged.
+    """
+
+    sets: tuple[Path, ...] = ()
+    """Saved sets; of each what succeeded in it. Attacks of --attacks on the test images come beside them."""
+    defences: tuple[str, ...] = ()
+    """By name, or package.module:function; default: all that need no training (distillation and label-smoothing train
+    networks of their own into RUN/defences, and take as long)."""
+    images: int = Field(500, ge=1)
+    """Attack at most this many images, a fixed choice by the seed; they are the benign ones too."""
+    out: Path | None = None
+    """Where to write; default: RUN/defended, or ./defended."""
+
+
+def run(arguments: list[str]) -> int:
+    config = parse(DefendConfig, arguments, "defend")
+    saved = _check(config)
+    began = monotonic()
+    found = brought(config, config.images)
+    groups = _groups(config, found, saved)
+    attacked = attacked_validation(config, found)
+    thresholds, found_by = thresholds_of(config, found, attacked)
+    setting = _setting(config, found, attacked)
+    left_out: dict[str, str] = {}
+    makers = _makers(config, setting, left_out)
+    with bar("passes", sum(map(len, groups.values()))) as report:
+        profiled = profile(
+            found.source, groups, thresholds, confidence=config.confidence, against=config.against, report=report
+        )
+    with bar("defences", len(makers)) as report:
+        judged = study(profiled, makers, report)
+    seen = reports.DefenceReport(
+        title=str(config.run or config.model),
+        study=judged,
+        found_by=found_by,
+        settings={**found.named, **shown(config)},
+        device=str(home_of(found.model)),
+        seconds=monotonic() - began,
+        left_out=left_out,
+    )
+    out = _out(config)
+    reports.write_defences(out, seen)
+    console = Console(highlight=False)
+    kinds = {name: _kind(saved.get(name)) for name in judged.fooling()}
+    console.print(reports.defence_table(judged, kinds))
+    for name, why in left_out.items():
+        console.print(f"left out: {name} ({why})", soft_wrap=True)
+    console.print(f"numbers: {out / 'defences.json'}\npage:    {out / 'page.html'}", soft_wrap=True)
+    return 0
+
+
+def _out(config: DefendConfig) -> Path:
+    return config.out or (Path("defended") if config.run is None else config.run / "defended")
+
+
+def _check(config: DefendConfig) -> dict[str, AdversarialSet]:
+    """The saved sets by their names; and what can be known to be wrong before anything is measured."""
+    check_uncertain(config, "defend")
+    for name in config.defences:
+        chosen(name, DEFENCES, "defences")
+        if name in TRAINING and config.run is None:
+            raise UserError(f"defences: {name} trains the network anew, so a run folder is needed.")
+    if not config.sets and not config.attacks:
+        raise UserError("sets: without a set and without attacks there is nothing to defend against.")
+    if _out(config).is_file():
+        raise UserError(f"out: {_out(config)} is a file; a folder is needed.")
+    saved = {_name(path, config.sets): read_set(path) for path in config.sets}
+    for one in saved.values():
+        as_data(one)
+    return saved
+
+
+def _name(path: Path, beside: tuple[Path, ...]) -> str:
+    """As short as tells the sets apart: LH-misclassified for …/LH-misclassified/generated.safetensors."""
+    stems = [each.stem for each in beside]
+    short = path.stem if stems.count(path.stem) == 1 else f"{path.parent.name}"
+    return (
+        short if sum(each.parent.name == path.parent.name for each in beside) == 1 or short == path.stem else str(path)
+    )
+
+
+def _kind(saved: AdversarialSet | None) -> str:
+    return {"generate": "generated", "fuzz": "fuzzed"}.get("" if saved is None else saved.attack, "attacked")
+
+
+def _groups(config: DefendConfig, found: Brought, saved: dict[str, AdversarialSet]) -> dict[str, Data]:
+    groups = {BENIGN: found.data}
+    for name, one in saved.items():
+        check_set(one, model=found.model)
+        groups[name] = in_classes(as_data(one), found.data.classes)
+    for name, attack in attacks_of(config).items():
+        groups[name if name not in groups else f"{name} here"] = turned(
+            found.model, found.data, attack, config.seed, name
+        )
+    return groups
+
+
+def _setting(config: DefendConfig, found: Brought, attacked: Sequence[Data]) -> Setting:
+    some = [part for part in attacked if len(part)]
+    run = None if config.run is None else Run(config.run)
+    return Setting(
+        model=found.model,
+        benign=found.validation,
+        adversarial=joined(some) if some else None,
+        run=run,
+        dropout=config.dropout,
+        passes=config.passes,
+        seed=config.seed,
+    )
+
+
+def _makers(config: DefendConfig, setting: Setting, left_out: dict[str, str]) -> dict[str, Callable[[], Defence]]:
+    """What is named must be worn; of the rest, what this model can't wear is left out and said so."""
+    if config.defences:
+        return {name: partial(defence_of, name, setting) for name in config.defences}
+    made: dict[str, Callable[[], Defence]] = {}
+    for name in DEFENCES:
+        if name in TRAINING:
+            continue
+        try:
+            made[name] = partial(_itself, defence_of(name, setting))
+        except UserError as error:
+            left_out[name] = str(error)
+    return made
+
+
+def _itself(defence: Defence) -> Defence:
+    return defence

@@ -1,0 +1,193 @@
+"""Uncertainty-guided retraining: manifold mixup of one group of generated inputs, beside the unmixed training set."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from ukemi import randomness
+from ukemi.data import Data, as_float
+from ukemi.errors import UserError
+from ukemi.measures.uncertainty import attack_of, turned_by
+from ukemi.objectives import GroupedMixup
+from ukemi.randomness import Stream
+from ukemi.repairs.gains import Standing, standing_of
+from ukemi.repairs.more import REPAIR, SCHEMA, free_folder, further, last_rate, like, pixels, write_npz
+from ukemi.schema import Number, Schema
+from ukemi.training import Run, train
+from ukemi.training.checkpoints import write_whole
+from ukemi.training.sets import AdversarialSet, as_data, check_set, read_set, weights_hash
+from ukemi.training.setup import fixed_subset, in_classes, load_sets, trained_model
+
+Variant = Literal["within", "with-original"]
+Told = Callable[[str], None]
+
+
+class Enhance(Schema):
+    """How a model is trained on one group of generated inputs."""
+
+    variant: Variant = "within"
+    """Whom a generated input is mixed with: others of its group (within), or original images (with-original)."""
+    samples: int | None = Field(None, ge=2)
+    """Train on this many inputs of the sets, a fixed choice by the seed; default: all that succeeded."""
+    share: Annotated[Number, Field(gt=0, lt=1)] = 0.25
+    """The share of an epoch that the group makes up: its inputs are repeated as often as that takes."""
+    alpha: Annotated[Number, Field(gt=0)] = 2.0
+    """Mixtures are drawn from Beta(alpha, alpha)."""
+    epochs: int = Field(5, ge=1)
+    """More passes over the training images and the group."""
+    learning_rate: Annotated[Number, Field(gt=0)] | None = None
+    """Held constant; default: what the run ended with, at least a hundredth of its peak."""
+    attacks: tuple[str, ...] = ("fgsm", "bim", "deepfool", "carlini-wagner")
+    """Attacks on the unrepaired model whose frozen inputs the calibration rate is taken on."""
+    transfer: tuple[Path, ...] = ()
+    """Frozen sets of `ukemi attack` for the unrepaired model, from test images; instead of --attacks."""
+    epsilon: Annotated[Number, Field(gt=0, le=1)] = 8 / 255
+    """Budget of these attacks and of PGD, in pixels of 0..1."""
+    images: int = Field(500, ge=1)
+    """Attack and vary this many test images, a fixed choice by the seed."""
+
+
+@dataclass(frozen=True)
+class Enhanced:
+    """What a retraining did."""
+
+    run: Run
+    samples: int
+    """inputs of the group"""
+    repeats: int
+    """how often each was seen in an epoch"""
+    before: Standing
+    after: Standing
+
+
+def enhance(
+    run: Run,
+    sets: Sequence[Path],
+    told: Enhance | None = None,
+    *,
+    out: Path | None = None,
+    quiet: bool = False,
+    frozen: dict[str, Data] | None = None,
+    report: Told | None = None,
+) -> Enhanced:
+    """Trains a run's model further on what succeeded in `sets`, into a new run folder, and measures both.
+
+    Sets must come from the training part: a model that had trained on what was made of test images would know them.
+    `frozen` hands in the images of the calibration rate by attack, where they are known already.
+    """
+    told = told or Enhance()
+    say = report or (lambda what: None)
+    config, folder = Run.config_of(run.folder), free_folder(run, out, told.variant)
+    device, own = config.chosen_device(), load_sets(config)
+    model, data = trained_model(run, config, own.train)
+    _, test = trained_model(run, config, own.test)
+    group = _group(sets, told, model, data, config.seed)
+    kept = {path: read_set(path) for path in told.transfer}
+    for one in kept.values():
+        check_set(one, test, model)
+    model, few = model.to(device), fixed_subset(test, min(told.images, len(test)), config.seed)
+    if frozen is None:
+        say("attacks on the model")
+        frozen = _frozen(told, kept, model, few, config.seed)
+    say("measures before")
+    options = {"epsilon": told.epsilon, "seed": config.seed}
+    before = standing_of(model, test, few, frozen, **options)  # type: ignore[arg-type]
+    repeats = max(1, round(told.share / (1 - told.share) * len(data) / len(group)))
+    stored = pixels(data).cpu()
+    added = like(as_float(pixels(group)), stored)
+    images = torch.cat([stored, added.repeat(repeats, 1, 1, 1)])
+    labels = torch.cat([data.labels.cpu(), group.labels.repeat(repeats)])
+    more = further(
+        config,
+        run,
+        folder / "data.npz",
+        folder,
+        epochs=told.epochs,
+        learning_rate=told.learning_rate or last_rate(config, run),
+        batch_size=config.batch_size,
+        optimiser=config.optimiser,
+        weight_decay=config.weight_decay,
+        momentum=config.momentum,
+        seed=config.seed,
+        cuda_graphs=config.cuda_graphs,
+        objective=_objective(told, len(stored)),
+    )
+    write_npz(folder / "data.npz", images, labels, test)
+    finished = train(more, quiet=quiet)
+    say("measures after")
+    repaired = trained_model(finished, more, test)[0].to(device)
+    after = standing_of(repaired, test, few, frozen, **options)  # type: ignore[arg-type]
+    done = Enhanced(finished, len(group), repeats, before, after)
+    about = _about(told, run, sets, model, done)
+    write_whole(folder / REPAIR, (json.dumps({"schema": SCHEMA, **about}, indent=2) + "\n").encode())
+    return done
+
+
+def _objective(told: Enhance, first: int) -> GroupedMixup.Config:
+    partners: Literal["group", "others"] = "group" if told.variant == "within" else "others"
+    return GroupedMixup.Config(first=first, partners=partners, alpha=told.alpha)
+
+
+def _group(sets: Sequence[Path], told: Enhance, model: nn.Module, data: Data, seed: int) -> Data:
+    """What succeeded in the sets, in the classes of the model."""
+    if not sets:
+        raise UserError("sets: at least one file of `ukemi generate` or `ukemi attack` is needed.")
+    parts = [_trained_on(path, model, data) for path in sets]
+    images, labels, index = (
+        torch.cat([getattr(part, name) for part in parts]) for name in ("images", "labels", "index")
+    )
+    group = Data(images, labels, parts[0].classes, index, parts[0].identities)
+    if told.samples is None:
+        return group
+    if told.samples > len(group):
+        raise UserError(f"samples: {told.samples} are asked for, but {len(group)} inputs of the sets succeeded.")
+    return group.take(_some(index, told.samples, seed))
+
+
+def _some(index: Tensor, count: int, seed: int) -> Tensor:
+    """Sets may hold several inputs of one image, so the choice goes by identity and place."""
+    rank = randomness.bits(index * 1_000_003 + torch.arange(len(index)), seed=seed, stream=Stream.SUBSET)
+    return rank.argsort(stable=True)[:count].sort().values
+
+
+def _trained_on(path: Path, model: nn.Module, data: Data) -> Data:
+    found: AdversarialSet = read_set(path)
+    check_set(found, model=model)
+    if found.split != "train":
+        raise UserError(
+            f"sets: {path} was made from the {found.split} part, but a model that is measured on test images may not"
+            " train on what was made of them; give `ukemi generate` or `ukemi attack` --split train."
+        )
+    made = in_classes(as_data(found), data.classes)
+    if tuple(made.images.shape[1:]) != (data.channels, *data.size):
+        raise UserError(f"sets: the images of {path} have another shape than those of the run.")
+    return made
+
+
+def _frozen(told: Enhance, kept: dict[Path, AdversarialSet], model: nn.Module, few: Data, seed: int) -> dict[str, Data]:
+    """What fooled the unrepaired model, by attack."""
+    if kept:
+        return {f"{one.attack} ({path.stem})": in_classes(as_data(one), few.classes) for path, one in kept.items()}
+    attacks = {name: attack_of(name, told.epsilon) for name in told.attacks}
+    return {name: turned_by(model, few, attack.made(seed)) for name, attack in attacks.items()}
+
+
+def _about(told: Enhance, run: Run, sets: Sequence[Path], model: nn.Module, done: Enhanced) -> dict[str, Any]:
+    return {
+        "repair": "uncertainty",
+        "origin": str(run.folder.resolve()),
+        "origin_model": weights_hash(model),
+        "settings": told.model_dump(mode="json"),
+        "sets": [str(path) for path in sets],
+        "samples": done.samples,
+        "repeats": done.repeats,
+        "before": done.before.as_json(),
+        "after": done.after.as_json(),
+        "accuracy_gained": done.after.accuracy - done.before.accuracy,
+    }

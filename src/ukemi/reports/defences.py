@@ -1,0 +1,171 @@
+"""What gets past each defence: a table, a page, and JSON."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from ukemi.defences import FALSE_POSITIVES, Judged, Study
+from ukemi.defences.study import COMMON
+from ukemi.reports import words
+from ukemi.reports.page import flat, template
+from ukemi.reports.summary import versions
+from ukemi.reports.uncertainty import thresholds_row
+from ukemi.training.checkpoints import write_whole
+from ukemi.uncertainty import PATTERNS
+
+SCHEMA = 1
+"""Version of the summary's fields: raised when one changes its meaning or goes."""
+
+
+@dataclass(frozen=True)
+class DefenceReport:
+    """All that is shown about one study."""
+
+    title: str
+    study: Study
+    found_by: str
+    """where the thresholds of the patterns come from"""
+    settings: Mapping[str, Any]
+    device: str
+    seconds: float
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """defences that this model can't wear, each with the reason"""
+
+
+def defence_table(study: Study, kinds: Mapping[str, str]) -> Table:
+    """One row per defence: benign images lost, the share of each kind of source that passes, and of the patterns.
+
+    `kinds` says of every source whether it is attacked, fuzzed or generated.
+    """
+    about = (
+        "benign: lost of the recognised ones; the rest: of the inputs that fool the bare model, how many pass; common:"
+        f" pattern {COMMON}, uncommon: LL, HL, HH; ×: uncommon over common"
+    )
+    found = Table(caption=about, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
+    found.add_column("passes %", overflow="fold")
+    sorts = list(dict.fromkeys(kinds.values()))
+    for name in ("benign", *sorts, "common", "uncommon", "×"):
+        found.add_column(name, justify="right", no_wrap=True)
+    for one in study.judged:
+        sources = [[name for name in kinds if kinds[name] == sort] for sort in sorts]
+        shares = [one.false_positives, *(study.share(one, *names) for names in sources)]
+        cells = [_percent(share) for share in (*shares, *study.halves(one))]
+        ratio = _times(study.ratio(one)).removeprefix("× ")
+        found.add_row(Text(one.name), *(cell.removesuffix(f"{words.THIN}%") for cell in cells), ratio)
+    return found
+
+
+def columns(study: Study) -> list[str]:
+    return ["benign", *study.fooling(), "uncommon"]
+
+
+def rows_of(study: Study) -> list[tuple[str, tuple[str, ...]]]:
+    return [(one.name, _cells(study, one)) for one in study.judged]
+
+
+def _cells(study: Study, one: Judged) -> tuple[str, ...]:
+    shares = [one.false_positives, *(study.share(one, name) for name in study.fooling())]
+    return (*(_percent(share) for share in shares), _times(study.ratio(one)))
+
+
+def _percent(share: float) -> str:
+    return words.percent(share) if isfinite(share) else "–"
+
+
+def _times(ratio: float) -> str:
+    return f"× {ratio:.2f}" if isfinite(ratio) else "–"
+
+
+def defence_summary(report: DefenceReport) -> dict[str, Any]:
+    """All numbers as JSON knows them; what is not finite is None."""
+    study = report.study
+    return {
+        "schema": SCHEMA,
+        "title": report.title,
+        "false_positives_allowed": FALSE_POSITIVES,
+        "thresholds": thresholds_row(study.profile.thresholds) | {"found_by": report.found_by},
+        "common_pattern": COMMON,
+        "sources": {
+            name: {"images": len(fooling), "fooling": int(fooling.sum())} for name, fooling in study.fooling().items()
+        },
+        "patterns": study.counts(),
+        "defences": [_row(study, one) for one in study.judged],
+        "mean_uncommon_ratio": _finite(mean_ratio(study)),
+        "left_out": dict(report.left_out),
+        "settings": dict(report.settings),
+        "seconds": report.seconds,
+        "device": report.device,
+        "versions": versions(),
+    }
+
+
+def _row(study: Study, one: Judged) -> dict[str, Any]:
+    return {
+        "defence": one.name,
+        "kind": one.kind,
+        "accuracy": one.accuracy,
+        "false_positives": _finite(one.false_positives),
+        "passes": {name: _finite(study.share(one, name)) for name in study.fooling()},
+        "passes_by_pattern": {name: _finite(share) for name, share in study.by_pattern(one).items()},
+        "uncommon_ratio": _finite(study.ratio(one)),
+    }
+
+
+def mean_ratio(study: Study) -> float:
+    """Over the defences whose ratio is a number."""
+    known = [ratio for ratio in map(study.ratio, study.judged) if isfinite(ratio)]
+    return mean(known) if known else float("nan")
+
+
+def _finite(value: float) -> float | None:
+    return value if isfinite(value) else None
+
+
+def write_defences(folder: Path, report: DefenceReport) -> None:
+    """Writes defences.json and page.html."""
+    text = json.dumps(defence_summary(report), indent=2, allow_nan=False) + "\n"
+    write_whole(folder / "defences.json", text.encode())
+    study = report.study
+    page = template("defences.html").render(
+        heading=f"What gets past the defences of {report.title}",
+        versions=versions(),
+        glance=_glance(report),
+        columns=columns(study),
+        rows=rows_of(study),
+        patterns=PATTERNS,
+        counts=[(name, (words.count(count),)) for name, count in study.counts().items()],
+        by_pattern=[
+            (one.name, (one.kind, *(_percent(share) for share in study.by_pattern(one).values())))
+            for one in study.judged
+        ],
+        left_out=sorted(report.left_out.items()),
+        common=COMMON,
+        allowed=words.percent(FALSE_POSITIVES),
+        settings=[("time", words.duration(report.seconds)), ("device", report.device), *flat(report.settings)],
+    )
+    write_whole(folder / "page.html", page.encode())
+
+
+def _glance(report: DefenceReport) -> list[str]:
+    study, said = report.study, []
+    passing = {one.name: study.share(one) for one in study.judged}
+    known = {name: share for name, share in passing.items() if isfinite(share)}
+    if known:
+        best, worst = min(known, key=lambda name: known[name]), max(known, key=lambda name: known[name])
+        said.append(
+            f"Of the inputs that fool the bare model fewest pass {best} ({words.percent(known[best])}), most pass"
+            f" {worst} ({words.percent(known[worst])})."
+        )
+    ratio = mean_ratio(study)
+    if isfinite(ratio):
+        more = f"{abs(ratio - 1):.0%} {'more' if ratio >= 1 else 'less'} often"
+        said.append(f"Inputs of uncommon patterns pass {more} than those of {COMMON}, over the defences.")
+    return said

@@ -1,0 +1,116 @@
+"""`ukemi defend` and `ukemi repair uncertainty`: what they write, what they say, and their exit codes."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from ukemi.cli.main import run
+from ukemi.data import load
+from ukemi.training import Run, TrainConfig, train
+from ukemi.training.sets import read_set, write_set
+from ukemi.training.setup import trained_model
+
+GIVEN = ["--pcs-thresholds", "0.5", "--vr-thresholds", "0.1", "--device", "cpu", "--passes", "10"]
+FEW = ["--images", "80", "--validation-images", "120", "--attacks", "fgsm", "--epsilon", "0.1"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with sets from the test and the training part."""
+    folder = tmp_path_factory.mktemp("defend")
+    told = TrainConfig(model="lenet5", epochs=2, batch_size=100, learning_rate=0.05, out=folder / "run", device="cpu")
+    train(told, quiet=True)
+    for split in ("test", "train"):
+        flags = ["--pattern", "LH", *GIVEN, "--population", "12", "--generations", "6", "--images", "40"]
+        out = ["--out", str(folder / split), "--split", split, "--epsilon", "0.2"]
+        assert run(["generate", str(folder / "run"), *flags, *out]) == 0
+    return folder
+
+
+def test_defend_writes_a_table_numbers_and_a_page(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    capsys.readouterr()
+    sets = ["--sets", str(made / "test/generated.safetensors"), "--out", str(tmp_path / "d")]
+    assert run(["defend", str(made / "run"), *GIVEN, *FEW, *sets]) == 0
+    said = capsys.readouterr().out
+    table = said.split("numbers:")[0]
+    assert max(map(len, table.splitlines())) <= 80
+    for words in ("benign", "attacked", "generated", "jpeg", "mutation-testing", "uncommon"):
+        assert words in table
+    found = json.loads((tmp_path / "d/defences.json").read_text())
+    rows = {row["defence"]: row for row in found["defences"]}
+    assert len(rows) == 12 and not found["left_out"] and found["schema"] == 1
+    success = int(read_set(made / "test/generated.safetensors").success.sum())
+    assert found["sources"]["generated"] == {"images": success, "fooling": success}
+    assert set(found["sources"]) == {"generated", "fgsm"}
+    assert sum(found["patterns"].values()) == sum(one["fooling"] for one in found["sources"].values())
+    for row in rows.values():
+        assert 0 <= row["false_positives"] < 0.6 and set(row["passes"]) == {"generated", "fgsm"}
+        assert row["kind"] == ("detector" if row["defence"] in list(rows)[7:] else "hardening")
+    page = (tmp_path / "d/page.html").read_text()
+    assert "By pattern of uncertainty" in page and "http" not in page.split("<body")[1] and "nan" not in page
+
+
+def test_a_defence_of_ones_own_is_worn(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own_defence.py").write_text("def still(told):\n    return told.model\n")
+    flags = ["--defences", "own_defence:still", "bit-depth", "--out", "d"]
+    assert run(["defend", str(made / "run"), *GIVEN, *FEW, *flags]) == 0
+    rows = json.loads(Path("d/defences.json").read_text())["defences"]
+    assert rows[0]["passes"]["fgsm"] == 1 and rows[0]["false_positives"] == 0
+
+
+def test_repair_uncertainty_trains_measures_and_says_so(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    train_set = str(made / "train/generated.safetensors")
+    flags = ["--sets", train_set, "--epochs", "1", "--attacks", "fgsm", "--epsilon", "0.1", "--images", "60"]
+    assert run(["repair", "uncertainty", str(made / "run"), *flags, "--out", str(tmp_path / "w")]) == 0
+    said = capsys.readouterr().out
+    assert "calibration rate, fgsm" in said and "under PGD" in said and "weights:" in said
+    about = json.loads((tmp_path / "w/repair.json").read_text())
+    success = int(read_set(Path(train_set)).success.sum())
+    assert about["repair"] == "uncertainty" and about["samples"] == success
+    assert about["before"]["calibration"]["fgsm"] == 0 < about["after"]["calibration"]["fgsm"]
+    assert about["accuracy_gained"] == about["after"]["accuracy"] - about["before"]["accuracy"]
+    told = Run.config_of(tmp_path / "w")
+    assert told.objective.first == 5400 and told.objective.partners == "group"  # type: ignore[union-attr]
+    assert about["repeats"] == round(5400 / 3 / success)
+    more = ["--variant", "with-original", "--samples", str(success - 1), "--share", "0.1"]
+    assert run(["repair", "uncertainty", str(made / "run"), *flags, *more, "--out", str(tmp_path / "o")]) == 0
+    assert Run.config_of(tmp_path / "o").objective.partners == "others"  # type: ignore[union-attr]
+    data = load("fashion-mini").test
+    models = [trained_model(Run(tmp_path / n), Run.config_of(tmp_path / n), data)[0] for n in ("w", "o")]
+    images = data.batch(torch.arange(4), "cpu").images
+    assert not torch.equal(models[0].eval()(images), models[1].eval()(images))
+
+
+def test_bad_input_is_one_sentence_and_writes_nothing(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, test = str(made / "run"), str(made / "test/generated.safetensors")
+    empty = read_set(made / "train/generated.safetensors")
+    write_set(tmp_path / "other.safetensors", type(empty)(**{**vars(empty), "model": "0" * 64}))
+    out = ["--out", str(tmp_path / "none")]
+    for flags, said in (
+        (["defend"], "defend needs a run folder"),
+        (["defend", own, "--defences", "wall"], "defences: 'wall' is none of squeezing"),
+        (["defend", own, "--attacks"], "there is nothing to defend against"),
+        (["repair", "uncertainty"], "a run folder is needed"),
+        (["repair", "uncertainty", own], "sets: at least one file"),
+        (["repair", "uncertainty", own, "--sets", test], "was made from the test part"),
+        (["repair", "uncertainty", own, "--sets", str(tmp_path / "other.safetensors")], "made for another model"),
+        (
+            ["repair", "uncertainty", own, "--sets", str(made / "train/generated.safetensors"), "--samples", "9999"],
+            "samples: 9999 are asked for",
+        ),
+        (["repair", "uncertainty", own, "--sets", test, "--share", "1"], "share"),
+    ):
+        assert run([*flags, *out]) == 2
+        assert said in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "none").exists()

@@ -1,0 +1,81 @@
+"""What gets past defences: counted as a slow loop counts it."""
+
+from math import inf, isnan
+
+import pytest
+import torch
+from torch import nn
+
+from ukemi import UserError
+from ukemi.data import Data, DataSet
+from ukemi.defences import Detector, Squeezing, Transformed, study
+from ukemi.defences.study import Judged, Study
+from ukemi.defences.transforms import bit_depth
+from ukemi.measures.uncertainty import Profile, profile
+from ukemi.uncertainty import DropoutPasses, Thresholds, patterns_of
+
+
+@pytest.fixture(scope="session")
+def profiled(net: nn.Module, attacked: Data, fashion: DataSet) -> Profile:
+    few = fashion.test.take(torch.arange(0, 1000, 50))
+    groups = {
+        "benign": few,
+        "fgsm": attacked.take(torch.arange(30)),
+        "plain": fashion.test.take(torch.arange(1, 1000, 20)),
+    }
+    return profile(DropoutPasses(net, 10), groups, Thresholds((0.5, 0.5), (0.2, 0.2)))
+
+
+def test_counts_are_those_of_a_slow_loop(net: nn.Module, benign: Data, profiled: Profile) -> None:
+    made = {"bits": Transformed(net, lambda images: bit_depth(images, 1)), "squeezing": Squeezing(net).fitted(benign)}
+    seen: list[tuple[int, int]] = []
+    found = study(profiled, {name: lambda one=one: one for name, one in made.items()}, lambda *at: seen.append(at))
+    assert seen == [(1, 2), (2, 2)] and [one.kind for one in found.judged] == ["hardening", "detector"]
+    for one in found.judged:
+        defence = made[one.name]
+        hits = {"fgsm": [0, 0], "plain": [0, 0]}
+        numbers: dict[int, list[int]] = {}
+        lost = known = 0
+        for source in profiled.sources:
+            batch = source.data.batch(torch.arange(len(source.data)), "cpu")
+            pattern = patterns_of(source.metrics.pcs, source.metrics.vr, profiled.thresholds)
+            for at in range(len(batch.labels)):
+                image, label = batch.images[at : at + 1], int(batch.labels[at])
+                wrong = int(net(image).argmax()) != label
+                if isinstance(defence, Detector):
+                    stopped = bool(defence.flags(image))
+                else:
+                    stopped = int(defence(image).argmax()) == label
+                if source.name == "benign":
+                    known += not wrong
+                    lost += not wrong and stopped == isinstance(defence, Detector)
+                elif wrong:
+                    for count in (hits[source.name], numbers.setdefault(int(pattern[at]), [0, 0])):
+                        count[0] += not stopped
+                        count[1] += 1
+        assert one.false_positives == pytest.approx(lost / known)
+        for name, (passed, fooling) in hits.items():
+            assert found.share(one, name) == pytest.approx(passed / fooling)
+        assert found.share(one) == pytest.approx(sum(h[0] for h in hits.values()) / sum(h[1] for h in hits.values()))
+        shares = found.by_pattern(one)
+        for at, name in enumerate(("LL", "LH", "HL", "HH")):
+            if at in numbers:
+                assert shares[name] == pytest.approx(numbers[at][0] / numbers[at][1])
+            else:
+                assert isnan(shares[name])
+        rare = [sum(numbers[at][part] for at in numbers if at in (0, 2, 3)) for part in (0, 1)]
+        assert found.ratio(one) == pytest.approx(rare[0] / rare[1] / shares["LH"])
+
+
+def test_a_ratio_without_common_inputs_that_pass(profiled: Profile) -> None:
+    def ratio(common: bool, uncommon: bool) -> float:
+        passed = {}
+        for source in profiled.sources[1:]:
+            numbers = patterns_of(source.metrics.pcs, source.metrics.vr, profiled.thresholds)
+            passed[source.name] = ~source.right & torch.where(numbers == 1, common, uncommon)
+        judged = Judged("own", "hardening", 1.0, 0.0, passed)
+        return Study(profiled, (judged,)).ratio(judged)
+
+    assert ratio(True, True) == 1 and ratio(False, True) == inf and isnan(ratio(False, False))
+    with pytest.raises(UserError, match="at least one"):
+        study(profiled, {})

@@ -1,0 +1,53 @@
+"""Defences that train: distillation and label smoothing."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from ukemi import UserError
+from ukemi.data import load
+from ukemi.defences import Setting, defence_of, distilled, smoothed
+from ukemi.training import Run, TrainConfig, train
+from ukemi.training.setup import load_sets, trained_model
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    out = tmp_path_factory.mktemp("defended") / "plain"
+    return train(TrainConfig(epochs=2, batch_size=200, out=out, device="cpu", seed=3), quiet=True)
+
+
+def test_a_student_learns_what_its_teacher_says_and_both_are_kept(finished: Run, tmp_path: Path) -> None:
+    done = distilled(finished, tmp_path / "d", temperature=10)
+    teacher, student = Run.config_of(tmp_path / "d" / "teacher"), Run.config_of(done.folder)
+    assert teacher.objective.temperature == student.objective.temperature == 10  # type: ignore[union-attr]
+    assert student.objective.teacher == str((tmp_path / "d/teacher/model.safetensors").resolve())  # type: ignore[union-attr]
+    assert student.epochs == 2 and student.seed == 3 and student.model == "demo-cnn"
+    weights = done.weights_path.stat().st_mtime_ns
+    assert distilled(finished, tmp_path / "d", temperature=10).weights_path.stat().st_mtime_ns == weights  # not again
+    data = load_sets(student).train.take(torch.arange(300))
+    answers = []
+    for folder in ("teacher", "student"):
+        model, own = trained_model(Run(tmp_path / "d" / folder), Run.config_of(tmp_path / "d" / folder), data)
+        with torch.no_grad():
+            answers.append(model.eval()(own.batch(torch.arange(300), "cpu").images).argmax(1))
+    assert float((answers[0] == answers[1]).double().mean()) > 0.6
+
+
+def test_smoothed_labels_and_the_registry(finished: Run) -> None:
+    data = load("fashion-mini").train.take(torch.arange(100))
+    model, _ = trained_model(finished, Run.config_of(finished.folder), data)
+    worn = defence_of("label-smoothing", Setting(model, data, run=finished))
+    folder = finished.folder / "defences" / "label-smoothing"
+    assert Run.config_of(folder).smoothing == 0.1 and isinstance(worn, torch.nn.Module)
+    own, _ = trained_model(Run(folder), Run.config_of(folder), data)
+    images = data.batch(torch.arange(4), "cpu").images
+    assert torch.equal(worn.eval()(images), own.eval()(images))
+
+
+def test_a_run_with_another_loss_is_refused(tmp_path: Path) -> None:
+    told = TrainConfig(model="lenet5", epochs=1, objective={"name": "mixup"}, out=tmp_path / "mixed")
+    with pytest.raises(UserError, match="cross-entropy, but it is mixup"):
+        smoothed(Run.start(told), tmp_path / "s")
+    assert not (tmp_path / "s").exists()

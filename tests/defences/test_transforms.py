@@ -1,0 +1,120 @@
+"""Pixels before a model sees them: beside scipy, Pillow, closed forms and slow loops."""
+
+from io import BytesIO
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from scipy.ndimage import median_filter
+
+from ukemi import UserError
+from ukemi.defences import key_of
+from ukemi.defences.transforms import bit_depth, deflected, jpeg, median, total_variation, wavelet_denoised
+
+IMAGES = torch.rand(3, 3, 9, 8, generator=torch.Generator().manual_seed(0))
+
+
+@given(bits=st.integers(1, 8))
+def test_bit_depth_leaves_so_many_levels_and_moves_by_half_a_step(bits: int) -> None:
+    found = bit_depth(torch.linspace(0, 1, 1000), bits)
+    assert len(found.unique()) == 2**bits
+    assert float((found - torch.linspace(0, 1, 1000)).abs().max()) <= 0.5 / (2**bits - 1) + 1e-6
+    assert bit_depth(found, bits).equal(found)
+
+
+@pytest.mark.parametrize("window", [2, 3, 4])
+def test_the_median_is_scipys(window: int) -> None:
+    wanted = [[median_filter(one.numpy(), window, mode="mirror") for one in image] for image in IMAGES]
+    assert np.array_equal(median(IMAGES, window).numpy(), np.array(wanted))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_jpeg_is_pillows_and_keeps_the_device_type(channels: int) -> None:
+    images = IMAGES[:, :channels]
+    found = jpeg(images, 50)
+    pixels = (images[1] * 255).round().byte().permute(1, 2, 0).numpy()
+    file = BytesIO()
+    Image.fromarray(pixels[..., 0] if channels == 1 else pixels).save(file, "JPEG", quality=50)
+    wanted = np.asarray(Image.open(file)).reshape(9, 8, channels)
+    assert np.array_equal((found[1] * 255).round().byte().permute(1, 2, 0).numpy(), wanted)
+    assert found.dtype == images.dtype and jpeg(images[:0]).shape == images[:0].shape
+    with pytest.raises(UserError, match="channels"):
+        jpeg(torch.rand(1, 2, 8, 8))
+
+
+def energy(images: torch.Tensor, start: torch.Tensor, weight: float) -> torch.Tensor:
+    across, down = torch.zeros_like(images), torch.zeros_like(images)
+    across[..., :-1], down[..., :-1, :] = images.diff(dim=3), images.diff(dim=2)
+    variation = (across.square() + down.square()).sqrt().sum((1, 2, 3))
+    return (images - start).square().sum((1, 2, 3)) / 2 + weight * variation
+
+
+def test_total_variation_lowers_its_energy_and_leaves_flat_images_alone() -> None:
+    images = IMAGES.double()
+    found = total_variation(images, 0.1, 200)
+    assert bool((energy(found, images, 0.1) < 0.8 * energy(images, images, 0.1)).all())
+    # no small change of it is better: it is the minimum
+    for seed in range(5):
+        moved = found + 1e-3 * torch.randn(
+            found.shape, dtype=found.dtype, generator=torch.Generator().manual_seed(seed)
+        )
+        assert bool((energy(moved, images, 0.1) >= energy(found, images, 0.1) - 1e-6).all())
+    flat = torch.full((1, 1, 6, 6), 0.3)
+    assert torch.allclose(total_variation(flat), flat)
+
+
+def test_deflection_takes_values_of_neighbours_and_a_share_of_them() -> None:
+    images = torch.arange(30 * 30.0).view(1, 1, 30, 30).expand(20, 1, 30, 30) / 900
+    key = torch.arange(20)
+    found = deflected(images, key, 0.2, 2)
+    moved = found != images
+    assert 0.15 < float(moved.double().mean()) < 0.2  # 1 of 25 neighbours is the pixel itself
+    number = (found * 900).round().long()[:, 0]
+    rows, columns = number // 30, number % 30
+    assert int((rows - torch.arange(30)[:, None]).abs().max()) == 2
+    assert int((columns - torch.arange(30)).abs().max()) == 2
+    assert deflected(images, key, 0.0).equal(images)
+    assert deflected(images[3:5], key[3:5], 0.2, 2).equal(found[3:5])
+    assert not found[0].equal(found[1])
+
+
+def test_channels_move_together() -> None:
+    grey = torch.rand(4, 1, 10, 10).expand(4, 3, 10, 10)
+    found = deflected(grey, torch.arange(4), 0.5)
+    assert found[:, 0].equal(found[:, 1]) and found[:, 0].equal(found[:, 2])
+
+
+def test_wavelets_without_noise_give_the_image_back_and_with_it_a_smoother_one() -> None:
+    odd = IMAGES[..., :7]
+    assert torch.allclose(wavelet_denoised(odd, 0.0), odd, atol=1e-6)
+    flat = (0.5 + 0.05 * torch.randn(4, 1, 16, 16, generator=torch.Generator().manual_seed(0))).clamp(0, 1)
+    assert float(wavelet_denoised(flat, 0.05).std()) < 0.7 * float(flat.std())
+
+
+def test_the_key_is_a_function_of_the_picture() -> None:
+    images = torch.rand(50, 1, 6, 6)
+    key = key_of(images)
+    assert len(key.unique()) == 50
+    assert key_of(images[7:9]).equal(key[7:9])
+    changed = images.clone()
+    changed[:, :, 2, 3] += 1e-6
+    assert bool((key_of(changed) != key).all())
+    assert not bool((key_of(images.flip(3)) == key).any())
+
+
+@pytest.mark.parametrize(
+    ("call", "field"),
+    [
+        (lambda: bit_depth(IMAGES, 0), "bits"),
+        (lambda: median(IMAGES, 1), "window"),
+        (lambda: jpeg(IMAGES, 0), "quality"),
+        (lambda: total_variation(IMAGES, 0), "total-variation"),
+        (lambda: deflected(IMAGES, torch.arange(3), 2.0), "deflection"),
+    ],
+)
+def test_wrong_settings_are_named(call: object, field: str) -> None:
+    with pytest.raises(UserError, match=field):
+        call()  # type: ignore[operator]
