@@ -40,6 +40,7 @@ class Stream(IntEnum):
     EXCHANGE = 43
     PIXELS = 44
     FUZZ = 45
+    BOOTSTRAP = 60
 
 
 def _signed(value: int) -> int:
