@@ -1,8 +1,8 @@
 """How sure a difference is: spread and paired t interval over seeds, paired bootstrap over images, effect size.
 
-The two intervals answer different questions and are named apart. The **t interval over seeds** says what would happen if
-the methods were trained again, with other seeds. The **bootstrap over images** says what would happen if these very
-models met other images of the same kind.
+The two intervals answer different questions and are named apart. The t interval over seeds says what would happen if
+the methods were trained again, with other seeds. The bootstrap over images says what would happen if these very models
+met other images of the same kind.
 """
 
 from collections.abc import Sequence
