@@ -50,6 +50,7 @@ ORDER = [
     "training",
     "slicing",
     "repairs",
+    "comparing",
     "reports",
     "recipes",
     "cli",

@@ -2,6 +2,7 @@
 
 from ukemi.reports.adversarial import AttackReport, examine_attack, write_attack
 from ukemi.reports.attacks import AttackResult, Transfer, attack_row, attack_table, attacks_table, transfer_table
+from ukemi.reports.comparison import comparison_answer, comparison_tables, comparison_texts, write_comparison
 from ukemi.reports.evaluation import Broken, Evaluation, Terrain, examine
 from ukemi.reports.generation import GenerationReport, generation_table, write_generation
 from ukemi.reports.junit import Check, checks_of, parse_fail_under, write_junit
@@ -27,6 +28,9 @@ __all__ = [
     "attacks_table",
     "auroc_table",
     "checks_of",
+    "comparison_answer",
+    "comparison_tables",
+    "comparison_texts",
     "examine",
     "examine_attack",
     "generation_table",
@@ -40,6 +44,7 @@ __all__ = [
     "table",
     "transfer_table",
     "write_attack",
+    "write_comparison",
     "write_generation",
     "write_json",
     "write_junit",
