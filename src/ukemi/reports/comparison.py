@@ -38,7 +38,7 @@ def comparison_answer(found: Comparison) -> list[str]:
     said = [f"{ranked[0]} holds best: {words.percent(best)} robust accuracy {where}"]
     if pair is None:
         return [said[0] + "."]
-    said[0] += f", {_points(pair.over_seeds.mean)} points above {pair.second}."
+    said[0] += f", {100 * pair.over_seeds.mean:.1f} points above {pair.second}."
     said.append(_how_sure(pair))
     if found.open:
         said.append(f"{words.plural(found.open, 'run')} not finished yet.")
@@ -47,21 +47,16 @@ def comparison_answer(found: Comparison) -> list[str]:
 
 def _how_sure(pair: Pair) -> str:
     seeds = pair.over_seeds
+    many = len(seeds.differences)
     if seeds.interval is None:
         sure = "With one seed nothing is known about other seeds"
     elif seeds.verdict == "tie":
-        sure = (
-            f"{_over(seeds.differences)} don't tell the two apart: the 95 % interval is {_range(seeds.interval)} points"
-        )
+        sure = f"{many} seeds don't tell the two apart: the 95 % interval is {_range(seeds.interval)} points"
     else:
-        sure = f"{_over(seeds.differences)} agree: the 95 % interval is {_range(seeds.interval)} points"
+        sure = f"{many} seeds tell the two apart: the 95 % interval is {_range(seeds.interval)} points"
     if pair.over_images is None:
         return sure + "."
     return f"{sure}; for these very models on other images it is {_range(pair.over_images)}."
-
-
-def _over(differences: Sequence[float]) -> str:
-    return f"The {len(differences)} seeds"
 
 
 def measure_rows(found: Comparison) -> Rows:
@@ -91,12 +86,12 @@ def _method_cells(case: CaseResult, method: str, measures: Sequence[str]) -> lis
     return [n, *cells, f"{mean['epochs']:.0f}", words.duration(mean["seconds"]), passes]
 
 
-def difference_rows(found: Comparison, measure: str = DECIDES) -> Rows:
+def difference_rows(found: Comparison, measure: str = DECIDES, *, per_seed: bool = True) -> Rows:
     """One row per case and method against the baseline, and where there are several cases one over all of them."""
     several = len(found.run_cases()) > 1
-    per_seed = len(found.seeds) < FEW_SEEDS
-    names = [*(["case"] if several else []), "method", "difference", "t interval, seeds", "bootstrap, images"]
-    names += ["Cohen's d", "win/tie/loss", *(["per seed"] if per_seed else [])]
+    per_seed = per_seed and 1 < len(found.seeds) < FEW_SEEDS
+    names = [*(["case"] if several else []), "method", "points", "95 % over seeds", "95 % over images"]
+    names += ["d", "win/tie/loss", *(["per seed"] if per_seed else [])]
     rows: list[list[str]] = []
     for case in found.run_cases():
         for method in found.methods:
@@ -134,11 +129,10 @@ def _pair_cells(pair: Pair, per_seed: bool) -> list[str]:
 def comparison_tables(found: Comparison) -> list[Table]:
     """For the terminal: the measures, and the differences where there is something to compare with."""
     measures = _rich(measure_rows(found), "accuracy and robust accuracy in %, mean ± standard deviation over the seeds")
-    about = (
-        f"points of robust accuracy above {found.baseline}; 95 % intervals: over seeds (would it happen again?), over"
-    )
-    about += " test images (these very models); Cohen's d; seeds (in the last rows cases) won, tied, lost"
-    differences = difference_rows(found)
+    about = f"points of robust accuracy above {found.baseline}; 95 % intervals: Student's t over seeds (would it happen"
+    about += " again?), bootstrap over test images (these very models); d: Cohen's; seeds (over all cases: cases) won,"
+    about += " tied, lost"
+    differences = difference_rows(found, per_seed=False)
     return [measures, *([_rich(differences, about)] if differences.rows else [])]
 
 
@@ -146,9 +140,7 @@ def _rich(rows: Rows, caption: str) -> Table:
     found = Table(caption=caption, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
     for name in rows.names:
         text = name in ("case", "method")
-        found.add_column(
-            name, justify="left" if text else "right", overflow="fold", no_wrap=not text and len(name) < 14
-        )
+        found.add_column(name.replace(" over ", "\nover "), justify="left" if text else "right", no_wrap=not text)
     for cells in rows.rows:
         found.add_row(*map(Text, cells))
     return found
@@ -261,7 +253,7 @@ def _costs(found: Comparison) -> list[Curves]:
         svg = charts.lines(
             series,
             title=f"Robust accuracy over passes: {case.name}",
-            x_label="forward and backward passes of the training",
+            x_label="passes of the training",
             x_said=lambda power: _short(10**power),
             x_ticks=sorted({powers[0], powers[-1]}),
             y_said=lambda share: words.percent(share, 0),

@@ -43,16 +43,8 @@ def as_latex(table: Rows) -> str:
     """
     columns = "".join("l" if name in ("case", "method") else "r" for name in table.names)
     head, *body = [" & ".join(map(_escaped, cells)) + r" \\" for cells in (table.names, *table.rows)]
-    lines = [
-        rf"\begin{{tabular}}{{{columns}}}",
-        r"\toprule",
-        head,
-        r"\midrule",
-        *body,
-        r"\bottomrule",
-        r"\end{tabular}",
-    ]
-    return "\n".join(lines) + "\n"
+    inside = [r"\toprule", head, r"\midrule", *body, r"\bottomrule"]
+    return "\n".join([rf"\begin{{tabular}}{{{columns}}}", *inside, r"\end{tabular}"]) + "\n"
 
 
 def _escaped(text: str) -> str:
