@@ -19,6 +19,8 @@ COMMANDS = {
     "uncertainty": "see what a classifier does not know: four patterns, what tells attacked images, calibration",
     "generate": "make inputs of a pattern of uncertainty that nobody tested: a saved set, a table and a page",
     "compare": "train methods x models x data x seeds and see which is best, by how much, and how sure",
+    "recipes": "list the experiments of the papers that can be repeated",
+    "run": "repeat an experiment of a paper: ukemi run sensei-exp2 --size small",
     "search": "see how well each method finds an image's worst variant, at equal cost, beside an exhaustive grid",
     "slice": "see which synapses and neurons of a classifier matter to which class",
     "repair": "train a finished run's model further on what fools it",

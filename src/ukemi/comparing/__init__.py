@@ -5,11 +5,13 @@ from collections.abc import Callable
 from ukemi.comparing.config import Case, CompareConfig, Method
 from ukemi.comparing.costs import equalised
 from ukemi.comparing.display import watched
+from ukemi.comparing.outcomes import finished
 from ukemi.comparing.plan import Plan, Planned, planned
 from ukemi.comparing.result import Comparison, gathered, summary
 from ukemi.comparing.running import work, work_in
 from ukemi.data import SOURCES
 from ukemi.data.loading import find, places
+from ukemi.training.setup import load_sets, make_model
 
 __all__ = [
     "Case",
@@ -37,12 +39,24 @@ def plan_of(config: CompareConfig, said: Callable[[str], None] = lambda text: No
 def compare(config: CompareConfig, said: Callable[[str], None] = lambda text: None) -> Comparison:
     """Runs what is missing, resumes what was interrupted, skips what is done, and says what came of it."""
     plan = plan_of(config, said)
+    rehearse(plan)
     with watched(plan, config.jobs):
         if config.jobs == 1:
             work(plan)
         else:
             work_in(plan, config.jobs)
     return gathered(config, plan)
+
+
+def rehearse(plan: Plan) -> None:
+    """Loads the data and makes the network of every case with work to do: a mistake should show before any training."""
+    seen: set[str] = set()
+    for one in plan.planned:
+        if one.case not in seen and not finished(one.run(plan.runs), plan.measured[one.case]):
+            seen.add(one.case)
+            one.config.chosen_device()
+            train = load_sets(one.config).train
+            make_model(one.config, train, train.classes, None)
 
 
 def _why(one: Planned) -> str:

@@ -136,6 +136,9 @@ class CompareConfig(Schema):
     """Robust accuracy is measured on each of these; the first one decides (see `ukemi evaluate --grid`)."""
     images: int | None = Field(None, ge=1)
     """Measure on this many test images only, always the same."""
+    decides: Literal["robust", "accuracy", "attacked", "robustness"] = "robust"
+    """The measure by which methods are ranked: robust accuracy on the first grid, plain accuracy, accuracy under the
+    attacks, or STYX's robustness, 1 - fooled / recognised."""
     attacks: Fixed[tuple[Settings, ...]] = ()
     """Also attack the models, white-box: tables of an attack's settings (TOML only)."""
     attack: str | None = None
@@ -175,6 +178,8 @@ class CompareConfig(Schema):
         _checked(self.train, "train")
         for one in self.methods:
             _known_augmenter(one)
+        if self.decides in ("attacked", "robustness") and not self.attack_groups():
+            raise UserError(f"decides: {self.decides} needs an attack; give --attack.")
         self.attack_groups()
         return self
 

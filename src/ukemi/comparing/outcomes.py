@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from time import monotonic
 from typing import Any
 
@@ -36,7 +37,8 @@ class Outcome:
     """A finished run in numbers."""
 
     measures: dict[str, float]
-    """accuracy, robust (on the first grid), robust GRID, attacked NAME, robustness NAME (STYX's formula)"""
+    """accuracy, robust (on the first grid), robust GRID; under attack the accuracy (attacked) and STYX's robustness,
+    means over all groups of attacks, and of each group (attacked NAME, robustness NAME) where there are several"""
     images: dict[str, Tensor]
     """per test image: `[N]` in 0..1, by the name of its measure"""
     index: dict[str, Tensor]
@@ -124,14 +126,17 @@ def _attacked(
     if not measured.attacks:
         return
     few = fixed_subset(test, min(measured.attack_images or len(test), len(test)), SUBSET)
+    groups: dict[str, tuple[Tensor, float]] = {}
     for name, group in measured.attacks.items():
         found = [under_attack(model, few, AttackConfig(**told).made(SUBSET)) for told in group]
         holds = torch.stack([(one.right & ~one.fooled).float() for one in found]).mean(0)
-        measures[f"attacked {name}"] = float(holds.double().mean())
         # where nothing is recognised nothing can be fooled, and nothing holds
         robustness = [one.robustness if int(one.right.sum()) else 0.0 for one in found]
-        measures[f"robustness {name}"] = sum(robustness) / len(robustness)
-        images[f"attacked {name}"], index[f"attacked {name}"] = holds, few.index.cpu()
+        groups[f" {name}"] = holds, fmean(robustness)
+    every = torch.stack([holds for holds, _ in groups.values()]).mean(0), fmean(one for _, one in groups.values())
+    for name, (holds, share) in {"": every, **(groups if len(groups) > 1 else {})}.items():
+        measures |= {f"attacked{name}": float(holds.double().mean()), f"robustness{name}": share}
+        images[f"attacked{name}"], index[f"attacked{name}"] = holds, few.index.cpu()
 
 
 def _spent(one: Planned, run: Run, sets: Sets, model: nn.Module) -> dict[str, Any]:

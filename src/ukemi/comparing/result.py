@@ -15,8 +15,6 @@ from ukemi.measures.statistics import Interval, Paired, Spread, image_bootstrap,
 
 SCHEMA = 1
 """Version of comparison.json's fields: raised when one changes its meaning or goes."""
-DECIDES = "robust"
-"""the measure by which methods are ranked"""
 COSTS = ("seconds", "forwards", "backwards", "epochs")
 
 
@@ -91,6 +89,8 @@ class Comparison:
     title: str
     methods: tuple[str, ...]
     baseline: str
+    decides: str
+    """the measure by which methods are ranked"""
     seeds: tuple[int, ...]
     cases: tuple[CaseResult, ...]
     open: int
@@ -108,7 +108,7 @@ class Comparison:
         found = [case.pair(second, first, measure) for first, second in combinations(self.methods, 2)]
         return [pair for pair in found if pair is not None]
 
-    def overall(self, first: str, second: str, measure: str = DECIDES) -> Pair | None:
+    def overall(self, first: str, second: str, measure: str) -> Pair | None:
         """Over all cases that both methods finished: the mean over the cases, seed by seed."""
         both = [case for case in self.run_cases() if measure in case.measures()]
         values = [(case.values(first, measure), case.values(second, measure)) for case in both]
@@ -119,14 +119,14 @@ class Comparison:
         means = [[sum(pair[side][seed] for pair in values) / len(values) for seed in seeds] for side in (0, 1)]
         return Pair(first, second, measure, paired(means[0], means[1]), None)
 
-    def ranked(self, measure: str = DECIDES) -> list[str]:
+    def ranked(self) -> list[str]:
         """The methods by their mean over the cases, best first; those without any outcome are left out."""
-        means = {method: self.mean(method, measure) for method in self.methods}
+        means = {method: self.mean(method) for method in self.methods}
         known = {method: mean for method, mean in means.items() if mean is not None}
         return sorted(known, key=lambda method: -known[method])
 
-    def mean(self, method: str, measure: str = DECIDES) -> float | None:
-        found = [case.spread(method, measure) for case in self.run_cases()]
+    def mean(self, method: str) -> float | None:
+        found = [case.spread(method, self.decides) for case in self.run_cases()]
         means = [one.mean for one in found if one is not None]
         return sum(means) / len(means) if means else None
 
@@ -136,10 +136,10 @@ class Comparison:
         if len(best) < 2:
             return None
         if len(self.run_cases()) == 1:
-            return self.run_cases()[0].pair(best[0], best[1], DECIDES)
-        return self.overall(best[0], best[1])
+            return self.run_cases()[0].pair(best[0], best[1], self.decides)
+        return self.overall(best[0], best[1], self.decides)
 
-    def tally(self, first: str, second: str, measure: str = DECIDES) -> tuple[int, int, int]:
+    def tally(self, first: str, second: str, measure: str) -> tuple[int, int, int]:
         """In how many cases the first wins, ties and loses, by the t interval over seeds."""
         pairs = [case.pair(first, second, measure) for case in self.run_cases() if measure in case.measures()]
         verdicts = [pair.over_seeds.verdict for pair in pairs if pair is not None]
@@ -166,6 +166,7 @@ def gathered(config: CompareConfig, plan: Plan) -> Comparison:
         config.title,
         tuple(method.name for method in config.methods),
         config.chosen_baseline(),
+        config.decides,
         tuple(range(config.seed, config.seed + config.seeds)),
         tuple(cases.values()),
         unfinished,
@@ -181,6 +182,7 @@ def summary(found: Comparison, **about: Any) -> dict[str, Any]:
         "title": found.title,
         "methods": list(found.methods),
         "baseline": found.baseline,
+        "decides": found.decides,
         "seeds": list(found.seeds),
         "open_runs": found.open,
         "answer": None if answer is None else _pair(answer),
@@ -214,8 +216,8 @@ def _spread(case: CaseResult, method: str, measure: str) -> dict[str, Any]:
 
 
 def _overall(found: Comparison, method: str) -> dict[str, Any]:
-    pair = found.overall(method, found.baseline)
-    wins, ties, losses = found.tally(method, found.baseline)
+    pair = found.overall(method, found.baseline, found.decides)
+    wins, ties, losses = found.tally(method, found.baseline, found.decides)
     told = {"method": method, "cases_won": wins, "cases_tied": ties, "cases_lost": losses}
     return told | ({} if pair is None else _pair(pair))
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ukemi.comparing import Comparison, summary
-from ukemi.comparing.result import COSTS, DECIDES, CaseResult, Pair
+from ukemi.comparing.result import COSTS, CaseResult, Pair
 from ukemi.measures.attacks import as_csv
 from ukemi.measures.statistics import Interval, Spread, paired
 from ukemi.reports import charts, words
@@ -22,6 +22,13 @@ from ukemi.reports.summary import versions
 from ukemi.reports.texts import Rows, as_latex, as_markdown
 from ukemi.training.checkpoints import write_whole
 
+NAMES = {
+    "robust": "robust accuracy",
+    "accuracy": "accuracy",
+    "attacked": "accuracy under attack",
+    "robustness": "robustness under attack",
+}
+"""how the measures that may decide are called"""
 FEW_SEEDS = 5
 """with fewer, the differences are shown seed by seed too"""
 
@@ -35,7 +42,7 @@ def comparison_answer(found: Comparison) -> list[str]:
     where = f"on {cases[0].name}" if len(cases) == 1 else f"on average over {len(cases)} cases"
     best = found.mean(ranked[0])
     assert best is not None
-    said = [f"{ranked[0]} holds best: {words.percent(best)} robust accuracy {where}"]
+    said = [f"{ranked[0]} holds best: {words.percent(best)} {NAMES[found.decides]} {where}"]
     if pair is None:
         return [said[0] + "."]
     said[0] += f", {100 * pair.over_seeds.mean:.1f} points above {pair.second}."
@@ -59,9 +66,10 @@ def _how_sure(pair: Pair) -> str:
     return f"{sure}; for these very models on other images it is {_range(pair.over_images)}."
 
 
-def measure_rows(found: Comparison) -> Rows:
-    """One row per case and method: n, the measures, and what they cost."""
+def measure_rows(found: Comparison, *, groups: bool = True) -> Rows:
+    """One row per case and method: n, the measures (with those of each group of attacks), and what they cost."""
     several, measures = len(found.cases) > 1, found.measures()
+    measures = [name for name in measures if groups or not name.startswith(("attacked ", "robustness "))]
     names = [*(["case"] if several else []), "method", "n", *map(_named, measures), "epochs", "time", "passes"]
     rows = []
     for case in found.cases:
@@ -86,7 +94,7 @@ def _method_cells(case: CaseResult, method: str, measures: Sequence[str]) -> lis
     return [n, *cells, f"{mean['epochs']:.0f}", words.duration(mean["seconds"]), passes]
 
 
-def difference_rows(found: Comparison, measure: str = DECIDES, *, per_seed: bool = True) -> Rows:
+def difference_rows(found: Comparison, *, per_seed: bool = True) -> Rows:
     """One row per case and method against the baseline, and where there are several cases one over all of them."""
     several = len(found.run_cases()) > 1
     per_seed = per_seed and 1 < len(found.seeds) < FEW_SEEDS
@@ -95,21 +103,21 @@ def difference_rows(found: Comparison, measure: str = DECIDES, *, per_seed: bool
     rows: list[list[str]] = []
     for case in found.run_cases():
         for method in found.methods:
-            pair = None if method == found.baseline else case.pair(method, found.baseline, measure)
+            pair = None if method == found.baseline else case.pair(method, found.baseline, found.decides)
             if pair is not None:
                 rows.append([*([case.name] if several else []), method, *_pair_cells(pair, per_seed)])
     if several:
-        rows += _overall_rows(found, measure, per_seed)
+        rows += _overall_rows(found, per_seed)
     return Rows(names, rows)
 
 
-def _overall_rows(found: Comparison, measure: str, per_seed: bool) -> list[list[str]]:
+def _overall_rows(found: Comparison, per_seed: bool) -> list[list[str]]:
     rows = []
     for method in found.methods:
-        pair = None if method == found.baseline else found.overall(method, found.baseline, measure)
+        pair = None if method == found.baseline else found.overall(method, found.baseline, found.decides)
         if pair is not None:
             cells = _pair_cells(pair, per_seed)
-            cells[4] = "/".join(map(str, found.tally(method, found.baseline, measure))) + " cases"
+            cells[4] = "/".join(map(str, found.tally(method, found.baseline, found.decides))) + " cases"
             rows.append(["all cases", method, *cells])
     return rows
 
@@ -128,9 +136,11 @@ def _pair_cells(pair: Pair, per_seed: bool) -> list[str]:
 
 def comparison_tables(found: Comparison) -> list[Table]:
     """For the terminal: the measures, and the differences where there is something to compare with."""
-    measures = _rich(measure_rows(found), "accuracy and robust accuracy in %, mean ± standard deviation over the seeds")
-    about = f"points of robust accuracy above {found.baseline}; 95 % intervals: Student's t over seeds (would it happen"
-    about += " again?), bootstrap over test images (these very models); d: Cohen's; seeds (over all cases: cases) won,"
+    measures = _rich(
+        measure_rows(found, groups=False), "accuracy and robust accuracy in %, mean ± standard deviation over the seeds"
+    )
+    about = f"points of {NAMES[found.decides]} above {found.baseline}; 95 % intervals: Student's t over seeds (would it"
+    about += " happen again?), bootstrap over test images (these very models); d: Cohen's; seeds (over all cases: cases) won,"
     about += " tied, lost"
     differences = difference_rows(found, per_seed=False)
     return [measures, *([_rich(differences, about)] if differences.rows else [])]
@@ -177,6 +187,7 @@ def write_comparison(folder: Path, found: Comparison, *, command: str, notes: Se
         measures=measure_rows(found),
         differences=difference_rows(found),
         baseline=found.baseline,
+        decides=NAMES[found.decides],
         seeds=words.plural(len(found.seeds), "seed"),
         curves=_curves(found),
         costs=_costs(found),
@@ -202,9 +213,9 @@ def comparison_texts(found: Comparison) -> dict[str, str]:
 def _bars(found: Comparison, case: CaseResult) -> list[dict[str, Any]]:
     bars = []
     for method in found.methods:
-        accuracy, robust = (case.spread(method, name) for name in ("accuracy", DECIDES))
+        accuracy, robust = (case.spread(method, name) for name in ("accuracy", "robust"))
         if accuracy is not None and robust is not None:
-            interval = _of_mean(list(case.values(method, DECIDES).values()))
+            interval = _of_mean(list(case.values(method, "robust").values()))
             title = f"{method}: accuracy {words.percent(accuracy.mean)}, robust accuracy {words.percent(robust.mean)}"
             svg = charts.bar(accuracy.mean, robust.mean, interval, title)
             said = (words.percent(accuracy.mean), words.percent(robust.mean))
@@ -241,18 +252,20 @@ def _loss(case: CaseResult, method: str) -> tuple[tuple[float, float], ...]:
 
 
 def _costs(found: Comparison) -> list[Curves]:
-    """Robust accuracy over the passes that it took."""
+    """What decides, over the passes that it took."""
     drawn = []
     for case in found.run_cases():
         series = []
         for at, method in enumerate(found.methods):
-            robust, forwards, backwards = (case.spread(method, name) for name in (DECIDES, "forwards", "backwards"))
-            if robust and forwards and backwards:
-                series.append(Series(method, ((log10(forwards.mean + backwards.mean), robust.mean),), at))
+            value, forwards, backwards = (
+                case.spread(method, name) for name in (found.decides, "forwards", "backwards")
+            )
+            if value and forwards and backwards:
+                series.append(Series(method, ((log10(forwards.mean + backwards.mean), value.mean),), at))
         powers = sorted(point[0] for one in series for point in one.points)
         svg = charts.lines(
             series,
-            title=f"Robust accuracy over passes: {case.name}",
+            title=f"{NAMES[found.decides].capitalize()} over passes: {case.name}",
             x_label="passes of the training",
             x_said=lambda power: _short(10**power),
             x_ticks=sorted({powers[0], powers[-1]}),
@@ -273,7 +286,7 @@ def _stopped(found: Comparison) -> list[str]:
 
 
 def _named(measure: str) -> str:
-    return "robust accuracy" if measure == DECIDES else measure
+    return NAMES.get(measure, measure)
 
 
 def _share(found: Spread | None) -> str:
