@@ -136,14 +136,17 @@ def _pair_cells(pair: Pair, per_seed: bool) -> list[str]:
 
 def comparison_tables(found: Comparison) -> list[Table]:
     """For the terminal: the measures, and the differences where there is something to compare with."""
-    measures = _rich(
-        measure_rows(found, groups=False), "accuracy and robust accuracy in %, mean ± standard deviation over the seeds"
-    )
+    shares = "shares in %, mean ± standard deviation over the seeds; passes: forwards and backwards of the training"
     about = f"points of {NAMES[found.decides]} above {found.baseline}; 95 % intervals: Student's t over seeds (would it"
-    about += " happen again?), bootstrap over test images (these very models); d: Cohen's; seeds (over all cases: cases) won,"
-    about += " tied, lost"
+    about += (
+        " happen again?), bootstrap over test images (these very models); d: Cohen's; seeds (over all cases: cases)"
+    )
+    about += " won, tied, lost"
     differences = difference_rows(found, per_seed=False)
-    return [measures, *([_rich(differences, about)] if differences.rows else [])]
+    return [
+        _rich(measure_rows(found, groups=False), shares),
+        *([_rich(differences, about)] if differences.rows else []),
+    ]
 
 
 def _rich(rows: Rows, caption: str) -> Table:
@@ -257,9 +260,8 @@ def _costs(found: Comparison) -> list[Curves]:
     for case in found.run_cases():
         series = []
         for at, method in enumerate(found.methods):
-            value, forwards, backwards = (
-                case.spread(method, name) for name in (found.decides, "forwards", "backwards")
-            )
+            names = (found.decides, "forwards", "backwards")
+            value, forwards, backwards = (case.spread(method, name) for name in names)
             if value and forwards and backwards:
                 series.append(Series(method, ((log10(forwards.mean + backwards.mean), value.mean),), at))
         powers = sorted(point[0] for one in series for point in one.points)
