@@ -138,9 +138,7 @@ def comparison_tables(found: Comparison) -> list[Table]:
     """For the terminal: the measures, and the differences where there is something to compare with."""
     shares = "shares in %, mean ± standard deviation over the seeds; passes: forwards and backwards of the training"
     about = f"points of {NAMES[found.decides]} above {found.baseline}; 95 % intervals: Student's t over seeds (would it"
-    about += (
-        " happen again?), bootstrap over test images (these very models); d: Cohen's; seeds (over all cases: cases)"
-    )
+    about += " happen again?), bootstrap over test images (these very models); d: Cohen's; seeds (over all: cases)"
     about += " won, tied, lost"
     differences = difference_rows(found, per_seed=False)
     return [
