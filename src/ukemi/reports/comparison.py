@@ -66,17 +66,24 @@ def _how_sure(pair: Pair) -> str:
     return f"{sure}; for these very models on other images it is {_range(pair.over_images)}."
 
 
-def measure_rows(found: Comparison, *, groups: bool = True) -> Rows:
-    """One row per case and method: n, the measures (with those of each group of attacks), and what they cost."""
+def measure_rows(found: Comparison, *, short: bool = False) -> Rows:
+    """One row per case and method: n, the measures, and what they cost; `short` leaves out the groups of attacks, and
+    the epochs where all methods have the same."""
     several, measures = len(found.cases) > 1, found.measures()
-    measures = [name for name in measures if groups or not name.startswith(("attacked ", "robustness "))]
-    names = [*(["case"] if several else []), "method", "n", *map(_named, measures), "epochs", "time", "passes"]
+    measures = [name for name in measures if not (short and name.startswith(("attacked ", "robustness ")))]
+    alike = short and len(_epochs(found)) <= len(found.run_cases())
+    names = [*(["case"] if several else []), "method", "n", *measures, *([] if alike else ["epochs"]), "time", "passes"]
     rows = []
     for case in found.cases:
         for method in found.methods:
-            cells = [*([case.name] if several else []), method, *_method_cells(case, method, measures)]
-            rows.append(cells)
+            cells = _method_cells(case, method, measures)
+            rows.append([*([case.name] if several else []), method, *(cells[:-3] + cells[-2:] if alike else cells)])
     return Rows(names, rows)
+
+
+def _epochs(found: Comparison) -> set[tuple[str, int]]:
+    runs = [(case, one) for case in found.run_cases() for seeds in case.outcomes.values() for one in seeds.values()]
+    return {(case.name, one.epochs) for case, one in runs}
 
 
 def _method_cells(case: CaseResult, method: str, measures: Sequence[str]) -> list[str]:
@@ -136,13 +143,14 @@ def _pair_cells(pair: Pair, per_seed: bool) -> list[str]:
 
 def comparison_tables(found: Comparison) -> list[Table]:
     """For the terminal: the measures, and the differences where there is something to compare with."""
-    shares = "shares in %, mean ± standard deviation over the seeds; passes: forwards and backwards of the training"
+    shares = "in %, mean ± standard deviation over the seeds; robust: right on the image and on every variant; passes:"
+    shares += " forwards and backwards of the training"
     about = f"points of {NAMES[found.decides]} above {found.baseline}; 95 % intervals: Student's t over seeds (would it"
     about += " happen again?), bootstrap over test images (these very models); d: Cohen's; seeds (over all: cases)"
     about += " won, tied, lost"
     differences = difference_rows(found, per_seed=False)
     return [
-        _rich(measure_rows(found, groups=False), shares),
+        _rich(measure_rows(found, short=True), shares),
         *([_rich(differences, about)] if differences.rows else []),
     ]
 
@@ -283,10 +291,6 @@ def _stopped(found: Comparison) -> list[str]:
         for method, seeds in case.stopped.items()
         for seed, why in seeds.items()
     ]
-
-
-def _named(measure: str) -> str:
-    return NAMES.get(measure, measure)
 
 
 def _share(found: Spread | None) -> str:
