@@ -52,6 +52,7 @@ def rehearse(plan: Plan) -> None:
     """Loads the data and makes the network of every case with work to do: a mistake should show before any training."""
     seen: set[str] = set()
     for one in plan.planned:
+        one.check(plan.runs)
         if one.case not in seen and not finished(one.run(plan.runs), plan.measured[one.case]):
             seen.add(one.case)
             one.config.chosen_device()

@@ -1,8 +1,9 @@
 """What a comparison is told: methods, cases, seeds and measures, in one schema for Python, TOML and flags."""
 
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
 from pydantic import BeforeValidator, Field, model_validator
@@ -40,6 +41,14 @@ def method(given: Any) -> Any:
     return {"name": given, "augmenter": {"name": name, **told}, **own}
 
 
+def attack(given: Any) -> Any:
+    """`fgsm,epsilon=8/255` as a table."""
+    if not isinstance(given, str):
+        return pairs(given)
+    name, *rest = given.split(",")
+    return {"attack": name, **dict(map(_pair, rest))}
+
+
 def _pair(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not (key and equals and value):
@@ -53,6 +62,7 @@ def _pair(text: str) -> tuple[str, Any]:
 class Method(Schema, extra="allow"):
     """A way to train: a name, and whatever of a training's settings makes it what it is."""
 
+    place: ClassVar[str] = "methods"
     name: str
     """how tables call it"""
     then: Literal["retrain"] | None = None
@@ -65,6 +75,7 @@ class Method(Schema, extra="allow"):
 class Case(Schema, extra="allow"):
     """What all methods are compared on: a data set, a network, and settings that they share there."""
 
+    place: ClassVar[str] = "cases"
     name: str | None = None
     """how tables call it; default: data, model and space"""
     grids: tuple[str, ...] = ()
@@ -89,12 +100,14 @@ def _checked(given: Settings, place: str) -> Settings:
     return pairs(given)
 
 
-def _texts(name: str, meta: str) -> tyro.constructors.PrimitiveConstructorSpec[Any]:
+def _texts(
+    read: Callable[[list[str]], Any], meta: str, nargs: int | Literal["*"] = 1
+) -> tyro.constructors.PrimitiveConstructorSpec[Any]:
     """How flags give what files give as a table."""
     return tyro.constructors.PrimitiveConstructorSpec(
-        nargs="*" if name == "train" else 1,
+        nargs=nargs,
         metavar=meta,
-        instance_from_str=lambda given: pairs(given) if name == "train" else Method(**method(given[0])),
+        instance_from_str=read,
         is_instance=lambda given: isinstance(given, dict | Method),
         str_from_instance=lambda given: (
             [given.name] if isinstance(given, Method) else [f"{key}={value}" for key, value in given.items()]
@@ -102,8 +115,9 @@ def _texts(name: str, meta: str) -> tyro.constructors.PrimitiveConstructorSpec[A
     )
 
 
-AnyMethod = Annotated[Method, BeforeValidator(method), _texts("method", "METHOD")]
-TrainSettings = Annotated[dict[str, Any], BeforeValidator(pairs), _texts("train", "SETTING=VALUE …")]
+AnyMethod = Annotated[Method, BeforeValidator(method), _texts(lambda given: Method(**method(given[0])), "METHOD")]
+AnyAttack = Annotated[Settings, BeforeValidator(attack), _texts(lambda given: attack(given[0]), "ATTACK")]
+TrainSettings = Annotated[Settings, BeforeValidator(pairs), _texts(pairs, "SETTING=VALUE …", "*")]
 
 
 class CompareConfig(Schema):
@@ -139,10 +153,9 @@ class CompareConfig(Schema):
     decides: Literal["robust", "accuracy", "attacked", "robustness"] = "robust"
     """The measure by which methods are ranked: robust accuracy on the first grid, plain accuracy, accuracy under the
     attacks, or STYX's robustness, 1 - fooled / recognised."""
-    attacks: Fixed[tuple[Settings, ...]] = ()
-    """Also attack the models, white-box: tables of an attack's settings (TOML only)."""
-    attack: str | None = None
-    """Also attack the models: an attack by name with its own defaults (see `ukemi attack`), or styx, STYX's grid."""
+    attacks: tuple[AnyAttack, ...] = ()
+    """Also attack the models, white-box: attacks by name, settings behind commas, as fgsm,epsilon=8/255 or
+    deepfool,steps=10 (see `ukemi attack`); styx is STYX's whole grid. In TOML also tables."""
     attack_images: int = Field(200, ge=1)
     """Attack this many test images, always the same."""
     equal_cost: bool = False
@@ -179,7 +192,7 @@ class CompareConfig(Schema):
         for one in self.methods:
             _known_augmenter(one)
         if self.decides in ("attacked", "robustness") and not self.attack_groups():
-            raise UserError(f"decides: {self.decides} needs an attack; give --attack.")
+            raise UserError(f"decides: {self.decides} needs an attack; give --attacks.")
         self.attack_groups()
         return self
 
@@ -192,10 +205,13 @@ class CompareConfig(Schema):
     def attack_groups(self) -> dict[str, list[AttackConfig]]:
         """Attacks by the name that their measure has."""
         groups: dict[str, list[AttackConfig]] = {}
-        for one in [*self.attacks, *([{"attack": self.attack}] if self.attack not in (None, STYX) else [])]:
-            made = AttackConfig(**pairs(one))
-            groups.setdefault(made.title(), []).append(made)
-        return groups | (styx_grid() if self.attack == STYX else {})
+        for one in self.attacks:
+            if one == {"attack": STYX}:
+                groups |= styx_grid()
+            else:
+                made = AttackConfig(**one)
+                groups[made.title()] = [made]
+        return groups
 
 
 def _known_augmenter(one: Method) -> None:

@@ -13,6 +13,8 @@ from ukemi.training import Run, TrainConfig
 
 UNHASHED = {"out", "device", "data_folder", "tensorboard", "checkpoint_minutes"}
 """where a run is made and lies does not change what it is"""
+PLACES = {"data", "weights"}
+"""paths that a run's config keeps in full"""
 PARTS = ("augmenter", "objective")
 USUAL = {"validation": 0}
 """of a training inside a comparison: nothing is kept aside, since what is compared is measured on test images"""
@@ -31,11 +33,25 @@ class Planned:
     @cached_property
     def key(self) -> str:
         """The name of its folder."""
-        values = self.config.model_dump(mode="json", exclude=UNHASHED)
-        return digest({"train": values, "then": self.then})
+        return digest({"train": _told(self.config), "then": self.then})
 
     def run(self, runs: Path) -> Run:
         return Run(runs / self.key)
+
+    def check(self, runs: Path) -> None:
+        """Refuses a folder that was made by other settings: by a version of ukemi with other defaults."""
+        folder = self.run(runs).folder
+        if self.then is not None or not (folder / "config.toml").exists():
+            return
+        there, here = (
+            one.model_dump(mode="json", exclude=UNHASHED | PLACES) for one in (Run.config_of(folder), self.config)
+        )
+        for name in here:
+            if there[name] != here[name]:
+                raise UserError(
+                    f"runs: {folder} was made with {name.replace('_', '-')} {there[name]!r}, by another version of"
+                    f" ukemi, and {here[name]!r} is wanted now; remove it, or give another --runs."
+                )
 
     def base(self) -> "Planned":
         """What is trained before it is repaired."""
@@ -66,6 +82,15 @@ class Plan:
     missing: dict[str, str]
     """cases that can't be run, and why"""
     runs: Path
+
+
+def _told(config: TrainConfig) -> dict[str, Any]:
+    """What is not as by default: a setting that a later version adds renames no run."""
+    values = config.model_dump(mode="json", exclude=UNHASHED, exclude_defaults=True)
+    for part in PARTS:
+        one = getattr(config, part)
+        values[part] = {**one.model_dump(mode="json", exclude_defaults=True), "name": one.name}
+    return values
 
 
 def digest(values: Any) -> str:

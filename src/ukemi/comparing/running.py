@@ -64,7 +64,8 @@ def _trained(one: Planned, run: Run) -> None:
 
 def work_in(plan: Plan, jobs: int) -> None:
     """The same loop in `jobs` processes; what goes wrong in one of them is raised here."""
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")  # imports once, and touches no GPU
+    context.set_forkserver_preload(["ukemi.comparing"])
     wrong = context.SimpleQueue()
     threads = max(1, torch.get_num_threads() // jobs)
     workers = [context.Process(target=_worker, args=(plan, threads, wrong)) for _ in range(jobs)]
