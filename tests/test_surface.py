@@ -53,6 +53,7 @@ ORDER = [
     "slicing",
     "defences",
     "repairs",
+    "comparing",
     "reports",
     "recipes",
     "cli",

@@ -43,6 +43,7 @@ class Stream(IntEnum):
     DEFLECTION = 60
     WEIGHT_MUTATION = 61
     HALVES = 62
+    BOOTSTRAP = 63
 
 
 def _signed(value: int) -> int:

@@ -116,6 +116,8 @@ def read_config(path: Path) -> dict[str, Any]:
 def _underscored(values: Any) -> Any:
     if isinstance(values, dict):
         return {key.replace("-", "_"): _underscored(value) for key, value in values.items()}
+    if isinstance(values, list):
+        return [_underscored(value) for value in values]
     return values
 
 

@@ -3,6 +3,7 @@
 from ukemi.reports.adversarial import AttackReport, examine_attack, write_attack
 from ukemi.reports.attacks import AttackResult, attack_row, attack_table, attacks_table
 from ukemi.reports.choosing import choice_table
+from ukemi.reports.comparison import comparison_answer, comparison_tables, comparison_texts, write_comparison
 from ukemi.reports.defences import DefenceReport, defence_table, write_defences
 from ukemi.reports.evaluation import Broken, Evaluation, Terrain, examine
 from ukemi.reports.generation import GenerationReport, generation_table, write_generation
@@ -34,6 +35,9 @@ __all__ = [
     "auroc_table",
     "checks_of",
     "choice_table",
+    "comparison_answer",
+    "comparison_tables",
+    "comparison_texts",
     "defence_table",
     "examine",
     "examine_attack",
@@ -48,6 +52,7 @@ __all__ = [
     "table",
     "transfer_table",
     "write_attack",
+    "write_comparison",
     "write_defences",
     "write_generation",
     "write_json",

@@ -1,0 +1,42 @@
+"""`ukemi compare`."""
+
+import shlex
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from ukemi import reports
+from ukemi.cli.parse import parse
+from ukemi.comparing import CompareConfig, Comparison, compare
+from ukemi.errors import UserError
+
+
+def run(arguments: list[str]) -> int:
+    config = parse(CompareConfig, arguments, "compare")
+    compared(config, shlex.join(["ukemi", "compare", *arguments]))
+    return 0
+
+
+def compared(config: CompareConfig, command: str, notes: Sequence[str] = ()) -> Comparison:
+    """Runs a comparison, writes what came of it and prints the answer and the table."""
+    if config.out.is_file():
+        raise UserError(f"out: {config.out} is a file; a folder is needed.")
+    stderr = Console(stderr=True)
+    found = compare(config, lambda text: stderr.print(text, highlight=False, markup=False))
+    if config.jobs > 1:
+        notes = [*notes, f"Times were taken while {config.jobs} runs shared the machine."]
+    reports.write_comparison(config.out, found, command=command, notes=notes)
+    console = Console(highlight=False)
+    for sentence in (*reports.comparison_answer(found), *notes):
+        console.print(sentence, markup=False)
+    for table in reports.comparison_tables(found):
+        console.print(table)
+    for case in found.cases:
+        if case.missing:
+            console.print(f"{case.name} was not run: {case.missing}.", markup=False)
+    console.print(
+        f"numbers: {config.out / 'comparison.json'}\ntables:  {config.out / 'table'}.csv, .md, .tex\n"
+        f"page:    {config.out / 'page.html'}",
+        soft_wrap=True,
+    )
+    return found

@@ -1,0 +1,67 @@
+"""Comparing: methods x cases x seeds as one plan, one loop, one table."""
+
+from collections.abc import Callable
+
+from ukemi.comparing.config import Case, CompareConfig, Method
+from ukemi.comparing.costs import equalised
+from ukemi.comparing.display import watched
+from ukemi.comparing.outcomes import finished
+from ukemi.comparing.plan import Plan, Planned, planned
+from ukemi.comparing.result import Comparison, gathered, summary
+from ukemi.comparing.running import work, work_in
+from ukemi.data import SOURCES
+from ukemi.data.loading import find, places
+from ukemi.training.setup import load_sets, make_model
+
+__all__ = [
+    "Case",
+    "CompareConfig",
+    "Comparison",
+    "Method",
+    "Plan",
+    "Planned",
+    "compare",
+    "gathered",
+    "plan_of",
+    "planned",
+    "summary",
+]
+
+
+def plan_of(config: CompareConfig, said: Callable[[str], None] = lambda text: None) -> Plan:
+    """All that is to be done; cases of public sets that are not there are left out and named."""
+    plan = planned(config)
+    missing = {one.case: _why(one) for one in plan.planned if _why(one)}
+    plan = planned(config, missing) if missing else plan
+    return equalised(plan, said) if config.equal_cost else plan
+
+
+def compare(config: CompareConfig, said: Callable[[str], None] = lambda text: None) -> Comparison:
+    """Runs what is missing, resumes what was interrupted, skips what is done, and says what came of it."""
+    plan = plan_of(config, said)
+    rehearse(plan)
+    with watched(plan, config.jobs):
+        if config.jobs == 1:
+            work(plan)
+        else:
+            work_in(plan, config.jobs)
+    return gathered(config, plan)
+
+
+def rehearse(plan: Plan) -> None:
+    """Loads the data and makes the network of every case with work to do: a mistake should show before any training."""
+    seen: set[str] = set()
+    for one in plan.planned:
+        one.check(plan.runs)
+        if one.case not in seen and not finished(one.run(plan.runs), plan.measured[one.case]):
+            seen.add(one.case)
+            one.config.chosen_device()
+            train = load_sets(one.config).train
+            make_model(one.config, train, train.classes, None)
+
+
+def _why(one: Planned) -> str:
+    source, folder = SOURCES.get(one.config.data), one.config.data_folder
+    if source is None or find(source, places(folder)) is not None:
+        return ""
+    return f"the data set {source.name} is not there (ukemi data says how to get it)"

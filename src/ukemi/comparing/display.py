@@ -1,0 +1,92 @@
+"""What a person sees while a comparison runs: how much of all runs is done, by whomever, and the time left."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from statistics import fmean
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from ukemi.comparing.outcomes import finished, outcome_path
+from ukemi.comparing.plan import Plan, Planned
+from ukemi.errors import UserError
+from ukemi.training.checkpoints import read_checkpoint
+
+LOOK = 1.0
+"""seconds between two looks at the folders"""
+MEASURING = 0.1
+"""share of a run that measuring is taken for"""
+
+
+class Watch:
+    """Reads from the folders how far every run is, and from finished runs how long the others will take."""
+
+    def __init__(self, plan: Plan, jobs: int) -> None:
+        self.plan, self.jobs = plan, jobs
+        self.took: dict[Planned, float] = {}
+        self.over: set[Planned] = set()
+
+    def look(self) -> None:
+        for one in self.plan.planned:
+            run, measured = one.run(self.plan.runs), self.plan.measured[one.case]
+            if one not in self.over and finished(run, measured):
+                self.over.add(one)
+                with suppress(UserError):  # stopped, or damaged: the table says so
+                    values = read_checkpoint(outcome_path(run, measured)).values
+                    self.took[one] = values["seconds"] + values["measuring_seconds"]
+
+    def share(self, one: Planned) -> float:
+        """How much of a run is done."""
+        if one in self.over:
+            return 1.0
+        with suppress(OSError):
+            lines = one.run(self.plan.runs).log_path.read_bytes().count(b"\n")
+            return (1 - MEASURING) * min(1.0, lines / one.config.epochs)
+        return 0.0
+
+    def seconds_left(self) -> float | None:
+        """From runs of the same case and method, else from all; None before the first is done."""
+        if not self.took:
+            return None
+        alike: dict[tuple[str, str], list[float]] = {}
+        for one, seconds in self.took.items():
+            alike.setdefault((one.case, one.method), []).append(seconds)
+        usual = fmean(self.took.values())
+        means = {kind: fmean(seconds) for kind, seconds in alike.items()}
+        open_ones = [one for one in self.plan.planned if one not in self.over]
+        left = sum((1 - self.share(one)) * means.get((one.case, one.method), usual) for one in open_ones)
+        return left / min(self.jobs, max(1, len(open_ones)))
+
+    def said(self) -> str:
+        left = self.seconds_left()
+        runs = f"{len(self.over)} of {len(self.plan.planned)} runs"
+        if left is None or len(self.over) == len(self.plan.planned):
+            return runs
+        return f"{runs}, about {left / 60:.0f} min left" if left >= 90 else f"{runs}, about {left:.0f} s left"
+
+
+@contextmanager
+def watched(plan: Plan, jobs: int) -> Iterator[None]:
+    """A progress bar on the error stream while the block runs, where that is a terminal."""
+    console, watch, over = Console(stderr=True), Watch(plan, jobs), threading.Event()
+    if not console.is_terminal:
+        yield
+        return
+    columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("", total=len(plan.planned))
+
+        def looking() -> None:
+            while not over.wait(LOOK):
+                watch.look()
+                done = sum(map(watch.share, plan.planned))
+                progress.update(task, completed=done, description=watch.said())
+
+        thread = threading.Thread(target=looking, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()

@@ -1,0 +1,138 @@
+"""The plan: one list of runs, each with the config that makes it and a name that is the hash of that config."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ukemi.comparing.config import Case, CompareConfig, Method
+from ukemi.errors import UserError
+from ukemi.training import Run, TrainConfig
+
+UNHASHED = {"out", "device", "data_folder", "tensorboard", "checkpoint_minutes"}
+"""where a run is made and lies does not change what it is"""
+PLACES = {"data", "weights"}
+"""paths that a run's config keeps in full"""
+PARTS = ("augmenter", "objective")
+USUAL = {"validation": 0}
+"""of a training inside a comparison: nothing is kept aside, since what is compared is measured on test images"""
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """One training: a method on a case with a seed."""
+
+    case: str
+    method: str
+    seed: int
+    config: TrainConfig
+    then: str | None = None
+
+    @cached_property
+    def key(self) -> str:
+        """The name of its folder."""
+        return digest({"train": _told(self.config), "then": self.then})
+
+    def run(self, runs: Path) -> Run:
+        return Run(runs / self.key)
+
+    def check(self, runs: Path) -> None:
+        """Refuses a folder that was made by other settings: by a version of ukemi with other defaults."""
+        folder = self.run(runs).folder
+        if self.then is not None or not (folder / "config.toml").exists():
+            return
+        there, here = (
+            one.model_dump(mode="json", exclude=UNHASHED | PLACES) for one in (Run.config_of(folder), self.config)
+        )
+        for name in here:
+            if there[name] != here[name]:
+                raise UserError(
+                    f"runs: {folder} was made with {name.replace('_', '-')} {there[name]!r}, by another version of"
+                    f" ukemi, and {here[name]!r} is wanted now; remove it, or give another --runs."
+                )
+
+    def base(self) -> "Planned":
+        """What is trained before it is repaired."""
+        return Planned(self.case, self.method, self.seed, self.config)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What is measured of every run of a case; its hash names the file."""
+
+    grids: tuple[str, ...]
+    images: int | None
+    attacks: dict[str, list[dict[str, Any]]]
+    attack_images: int | None
+
+    @cached_property
+    def key(self) -> str:
+        return digest([self.grids, self.images, self.attacks, self.attack_images])
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that is to be done, in the order in which it is done: one seed of everything first."""
+
+    planned: tuple[Planned, ...]
+    measured: dict[str, Measured]
+    """by case"""
+    missing: dict[str, str]
+    """cases that can't be run, and why"""
+    runs: Path
+
+
+def _told(config: TrainConfig) -> dict[str, Any]:
+    """What is not as by default: a setting that a later version adds renames no run."""
+    values = config.model_dump(mode="json", exclude=UNHASHED, exclude_defaults=True)
+    for part in PARTS:
+        one = getattr(config, part)
+        values[part] = {**one.model_dump(mode="json", exclude_defaults=True), "name": one.name}
+    return values
+
+
+def digest(values: Any) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def planned(config: CompareConfig, missing: dict[str, str] | None = None) -> Plan:
+    """All runs of a comparison; every training's config is checked. `missing` are cases without data, by name."""
+    missing = missing or {}
+    cases = {_title(config, case): case for case in config.chosen_cases()}
+    if len(cases) < len(config.chosen_cases()):
+        raise UserError("cases: each needs a name of its own.")
+    told = [
+        Planned(name, method.name, seed, _train(config, case, method, seed), method.then)
+        for seed in range(config.seed, config.seed + config.seeds)
+        for name, case in cases.items()
+        for method in config.methods
+    ]
+    present = tuple(one for one in told if one.case not in missing)
+    measured = {name: _measured(config, case) for name, case in cases.items()}
+    return Plan(present, measured, missing, config.runs or config.out / "runs")
+
+
+def _title(config: CompareConfig, case: Case) -> str:
+    return case.name or case.title()
+
+
+def _measured(config: CompareConfig, case: Case) -> Measured:
+    attacks = {
+        name: [{"attack": one.name(), **one.settings()} for one in group]
+        for name, group in config.attack_groups().items()
+    }
+    grids, images = case.grids or config.grids, case.images or config.images
+    return Measured(grids, images, attacks, config.attack_images if attacks else None)
+
+
+def _train(config: CompareConfig, case: Case, method: Method, seed: int) -> TrainConfig:
+    """The case's settings on top of the comparison's, the method's on top of both."""
+    layers = (USUAL, config.train, case.settings(), method.settings())
+    values = {key: value for layer in layers for key, value in layer.items()}
+    for part in PARTS:
+        if isinstance(values.get(part), str):
+            values[part] = {"name": values[part]}
+    own = {"device": config.device, "data_folder": config.data_folder, "seed": seed}
+    return TrainConfig(**{**own, **values, "seed": seed})

@@ -1,0 +1,241 @@
+"""From outcomes to the answer: means and spreads per method, differences per pair, one verdict."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ukemi.comparing.config import CompareConfig
+from ukemi.comparing.outcomes import Outcome, outcome_path, read_outcome, read_stopped
+from ukemi.comparing.plan import Plan
+from ukemi.measures.statistics import Interval, Paired, Spread, image_bootstrap, paired, spread
+
+SCHEMA = 1
+"""Version of comparison.json's fields: raised when one changes its meaning or goes."""
+COSTS = ("seconds", "forwards", "backwards", "epochs")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two methods on one case (or over all cases) by one measure."""
+
+    first: str
+    second: str
+    measure: str
+    over_seeds: Paired
+    over_images: Interval | None
+    """95 % of the bootstrap over test images; None for measures that are not taken per image"""
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """One case: its outcomes by method and seed."""
+
+    name: str
+    grids: tuple[str, ...]
+    outcomes: dict[str, dict[int, Outcome]]
+    stopped: dict[str, dict[int, str]]
+    """trainings that could not be finished, and why"""
+    missing: str = ""
+    """why nothing could be run here"""
+
+    def measures(self) -> list[str]:
+        names = [name for seeds in self.outcomes.values() for one in seeds.values() for name in one.measures]
+        return list(dict.fromkeys(names))
+
+    def values(self, method: str, measure: str) -> dict[int, float]:
+        """By seed."""
+        return {
+            seed: getattr(one, measure) if measure in COSTS else one.measures[measure]
+            for seed, one in self.outcomes.get(method, {}).items()
+        }
+
+    def spread(self, method: str, measure: str) -> Spread | None:
+        values = list(self.values(method, measure).values())
+        return spread(values) if values else None
+
+    def pair(self, first: str, second: str, measure: str) -> Pair | None:
+        """With the seeds that both have; None where there is none."""
+        one, two = self.values(first, measure), self.values(second, measure)
+        seeds = [seed for seed in one if seed in two]
+        if not seeds:
+            return None
+        over_seeds = paired([one[seed] for seed in seeds], [two[seed] for seed in seeds])
+        return Pair(first, second, measure, over_seeds, self._over_images(first, second, measure, seeds))
+
+    def _over_images(self, first: str, second: str, measure: str, seeds: Sequence[int]) -> Interval | None:
+        kept = [(self.outcomes[first][seed], self.outcomes[second][seed]) for seed in seeds]
+        if not all(measure in one.images for one, _ in kept):
+            return None
+        apart = [one.images[measure].double() - two.images[measure].double() for one, two in kept]
+        return image_bootstrap(_per_image(apart, [one.index[measure] for one, _ in kept]))[1]
+
+
+def _per_image(apart: Sequence[Tensor], index: Sequence[Tensor]) -> Tensor:
+    """The mean difference of every image over the seeds with which it was tested: a set that has no test part of its
+    own is split by the seed, so that not every seed tests every image."""
+    identities, which = torch.cat(list(index)).unique(return_inverse=True)
+    sums = torch.zeros(len(identities), dtype=torch.float64).index_add_(0, which, torch.cat(list(apart)))
+    return sums / which.bincount(minlength=len(identities))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All that was found."""
+
+    title: str
+    methods: tuple[str, ...]
+    baseline: str
+    decides: str
+    """the measure by which methods are ranked"""
+    seeds: tuple[int, ...]
+    cases: tuple[CaseResult, ...]
+    open: int
+    """runs that are not finished"""
+    settings: dict[str, Any]
+
+    def run_cases(self) -> list[CaseResult]:
+        return [case for case in self.cases if case.outcomes]
+
+    def measures(self) -> list[str]:
+        return list(dict.fromkeys(name for case in self.run_cases() for name in case.measures()))
+
+    def pairs(self, case: CaseResult, measure: str) -> list[Pair]:
+        """All pairs of methods, the later one against the earlier."""
+        found = [case.pair(second, first, measure) for first, second in combinations(self.methods, 2)]
+        return [pair for pair in found if pair is not None]
+
+    def overall(self, first: str, second: str, measure: str) -> Pair | None:
+        """Over all cases that both methods finished: the mean over the cases, seed by seed."""
+        both = [case for case in self.run_cases() if measure in case.measures()]
+        values = [(case.values(first, measure), case.values(second, measure)) for case in both]
+        values = [(one, two) for one, two in values if one and two]
+        seeds = [seed for seed in self.seeds if all(seed in one and seed in two for one, two in values)]
+        if not values or not seeds:
+            return None
+        means = [[sum(pair[side][seed] for pair in values) / len(values) for seed in seeds] for side in (0, 1)]
+        return Pair(first, second, measure, paired(means[0], means[1]), None)
+
+    def ranked(self) -> list[str]:
+        """The methods by their mean over the cases, best first; those without any outcome are left out."""
+        means = {method: self.mean(method) for method in self.methods}
+        known = {method: mean for method, mean in means.items() if mean is not None}
+        return sorted(known, key=lambda method: -known[method])
+
+    def mean(self, method: str) -> float | None:
+        found = [case.spread(method, self.decides) for case in self.run_cases()]
+        means = [one.mean for one in found if one is not None]
+        return sum(means) / len(means) if means else None
+
+    def answer(self) -> Pair | None:
+        """The best method against the one behind it."""
+        best = self.ranked()
+        if len(best) < 2:
+            return None
+        if len(self.run_cases()) == 1:
+            return self.run_cases()[0].pair(best[0], best[1], self.decides)
+        return self.overall(best[0], best[1], self.decides)
+
+    def tally(self, first: str, second: str, measure: str) -> tuple[int, int, int]:
+        """In how many cases the first wins, ties and loses, by the t interval over seeds."""
+        pairs = [case.pair(first, second, measure) for case in self.run_cases() if measure in case.measures()]
+        verdicts = [pair.over_seeds.verdict for pair in pairs if pair is not None]
+        return verdicts.count("win"), verdicts.count("tie"), verdicts.count("loss")
+
+
+def gathered(config: CompareConfig, plan: Plan) -> Comparison:
+    """What the runs have come to so far."""
+    cases = {
+        name: CaseResult(name, measured.grids, {}, {}, plan.missing.get(name, ""))
+        for name, measured in plan.measured.items()
+    }
+    unfinished = 0
+    for one in plan.planned:
+        run, measured, case = one.run(plan.runs), plan.measured[one.case], cases[one.case]
+        reason = read_stopped(run)
+        if reason is not None:
+            case.stopped.setdefault(one.method, {})[one.seed] = reason
+        elif outcome_path(run, measured).exists():
+            case.outcomes.setdefault(one.method, {})[one.seed] = read_outcome(run, measured)
+        else:
+            unfinished += 1
+    return Comparison(
+        config.title,
+        tuple(method.name for method in config.methods),
+        config.chosen_baseline(),
+        config.decides,
+        tuple(range(config.seed, config.seed + config.seeds)),
+        tuple(cases.values()),
+        unfinished,
+        config.model_dump(mode="json", exclude={"out", "runs", "jobs", "device", "data_folder"}),
+    )
+
+
+def summary(found: Comparison, **about: Any) -> dict[str, Any]:
+    """All numbers as JSON knows them."""
+    answer = found.answer()
+    return {
+        "schema": SCHEMA,
+        "title": found.title,
+        "methods": list(found.methods),
+        "baseline": found.baseline,
+        "decides": found.decides,
+        "seeds": list(found.seeds),
+        "open_runs": found.open,
+        "answer": None if answer is None else _pair(answer),
+        "cases": [_case(found, case) for case in found.cases],
+        "overall": [_overall(found, method) for method in found.methods if method != found.baseline],
+        "settings": found.settings,
+        **about,
+    }
+
+
+def _case(found: Comparison, case: CaseResult) -> dict[str, Any]:
+    measures = case.measures()
+    return {
+        "case": case.name,
+        "grids": list(case.grids),
+        "not_run": case.missing or None,
+        "stopped": {name: {str(seed): why for seed, why in seeds.items()} for name, seeds in case.stopped.items()},
+        "methods": {
+            method: {measure: _spread(case, method, measure) for measure in (*measures, *COSTS)}
+            for method in case.outcomes
+        },
+        "pairs": [_pair(pair) for measure in measures for pair in found.pairs(case, measure)],
+    }
+
+
+def _spread(case: CaseResult, method: str, measure: str) -> dict[str, Any]:
+    found = case.spread(method, measure)
+    assert found is not None
+    by_seed = {str(seed): value for seed, value in case.values(method, measure).items()}
+    return {"mean": found.mean, "deviation": found.deviation, "n": found.count, "by_seed": by_seed}
+
+
+def _overall(found: Comparison, method: str) -> dict[str, Any]:
+    pair = found.overall(method, found.baseline, found.decides)
+    wins, ties, losses = found.tally(method, found.baseline, found.decides)
+    told = {"method": method, "cases_won": wins, "cases_tied": ties, "cases_lost": losses}
+    return told | ({} if pair is None else _pair(pair))
+
+
+def _pair(pair: Pair) -> dict[str, Any]:
+    seeds = pair.over_seeds
+    return {
+        "first": pair.first,
+        "second": pair.second,
+        "measure": pair.measure,
+        "difference": seeds.mean,
+        "differences": list(seeds.differences),
+        "t_interval_95_over_seeds": None if seeds.interval is None else list(seeds.interval),
+        "p": seeds.p,
+        "bootstrap_95_over_images": None if pair.over_images is None else list(pair.over_images),
+        "cohens_d": seeds.effect,
+        "wins": seeds.wins,
+        "ties": seeds.ties,
+        "losses": seeds.losses,
+        "verdict": seeds.verdict,
+    }

@@ -1,0 +1,118 @@
+"""One loop over the plan, run by any number of processes at once: each run is done by whoever holds its lock."""
+
+import multiprocessing
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Sequence
+from time import sleep
+from typing import Any
+
+import torch
+
+from ukemi.comparing.costs import RETRAINED
+from ukemi.comparing.locks import POLL, held
+from ukemi.comparing.outcomes import finished, measure, write_stopped
+from ukemi.comparing.plan import Plan, Planned
+from ukemi.errors import UserError
+from ukemi.repairs import retrain
+from ukemi.training import Interrupted, Run, TrainingStopped, train
+
+
+def work(plan: Plan) -> None:
+    """Does what nobody else is doing, until everything is done; what others are doing is waited for."""
+    left: Sequence[Planned] = plan.planned
+    while left:
+        others = [one for one in left if not _done(one, plan)]
+        left = others
+        if left:
+            sleep(POLL)
+
+
+def _done(one: Planned, plan: Plan) -> bool:
+    """Whether a run is finished; where it is not and nobody is at it, it is done now."""
+    run, measured = one.run(plan.runs), plan.measured[one.case]
+    if finished(run, measured):
+        return True
+    with held(run.folder) as mine:
+        if mine and not finished(run, measured):
+            try:
+                _trained(one, run)
+                measure(one, run, measured)
+                shutil.rmtree(run.checkpoints, ignore_errors=True)
+            except TrainingStopped as error:
+                write_stopped(run, str(error))
+        return mine
+
+
+def _trained(one: Planned, run: Run) -> None:
+    """Trains from the start, from the last checkpoint, or not at all, as the folder has it."""
+    if run.weights_path.exists():
+        return
+    begun = (run.folder / "config.toml").exists()
+    if one.then is None:
+        train(one.config.model_copy(update={"out": run.folder}), resume=begun, quiet=True)
+    elif begun:
+        train(Run.config_of(run.folder), resume=True, quiet=True)
+    else:
+        base = one.base().run(run.folder.parent)
+        with held(base.folder, wait=True):
+            _trained(one.base(), base)
+        retrain(base, epochs=RETRAINED, out=run.folder, quiet=True)
+
+
+def work_in(plan: Plan, jobs: int) -> None:
+    """The same loop in `jobs` processes; what goes wrong in one of them is raised here."""
+    context = multiprocessing.get_context("forkserver")  # imports once, and touches no GPU
+    context.set_forkserver_preload(["ukemi.comparing"])
+    wrong = context.SimpleQueue()
+    threads = max(1, torch.get_num_threads() // jobs)
+    workers = [context.Process(target=_worker, args=(plan, threads, wrong)) for _ in range(jobs)]
+    for worker in workers:
+        worker.start()
+    try:
+        _wait(workers)
+    except KeyboardInterrupt:
+        raise Interrupted("stopped; the same command goes on from here.") from None
+    finally:
+        for worker in workers:
+            _end(worker)
+    if not wrong.empty():
+        raise wrong.get()
+    if any(worker.exitcode for worker in workers):
+        raise UserError("jobs: a worker was ended from outside; the same command goes on from here.")
+
+
+def _wait(workers: Sequence[Any]) -> None:
+    """Until all are done, or one went wrong."""
+    while any(worker.is_alive() for worker in workers) and not any(worker.exitcode for worker in workers):
+        sleep(POLL)
+
+
+def _end(worker: Any) -> None:
+    """Asks for an end at the next step, behind a checkpoint."""
+    if worker.is_alive():
+        os.kill(worker.pid, signal.SIGINT)
+    worker.join()
+
+
+def _worker(plan: Plan, threads: int, wrong: Any) -> None:
+    os.setsid()  # Ctrl-C in the terminal reaches the parent alone, which asks each worker once
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    torch.set_num_threads(threads)
+    try:
+        work(plan)
+    except (Interrupted, KeyboardInterrupt):
+        raise SystemExit(1) from None
+    except Exception as error:
+        wrong.put(error if isinstance(error, UserError) else UserError(f"a run failed: {error!r}"))
+        raise SystemExit(1) from None
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed stops at its next step."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGINT)

@@ -1,0 +1,104 @@
+"""Recipes: the papers' experiments, each a TOML file with what all sizes share, `[small]` and `[full]`.
+
+A file has `paper`, `table`, `about`, `minutes` for each size, the fields of `ukemi compare` under `[common]`, and under
+`[small]` and `[full]` what differs. Small ones take minutes on two cores, with the images that are part of the package;
+full ones have the paper's data, networks and epochs, and want a GPU. `networks` and `spaces` stand for cases of paper 1
+(`shared/networks.toml`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from ukemi.comparing import CompareConfig
+from ukemi.errors import UserError
+from ukemi.schema import read_config
+
+Size = Literal["small", "full"]
+SIZES: tuple[Size, ...] = get_args(Size)
+GRIDS_OF = {"t3": "t3-81", "t6": "t6-2187"}
+T6_IMAGES = 2500
+"""2,187 variants each: the released code takes a quarter of the test images too"""
+_FOLDER = Path(str(files("ukemi.recipes")))
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One experiment."""
+
+    name: str
+    paper: str
+    table: str
+    """which of the paper's tables or figures it makes"""
+    about: str
+    minutes: dict[str, float]
+    """expected, by size: small on two CPU cores, full on one GPU"""
+    common: dict[str, Any]
+    sizes: dict[str, dict[str, Any]]
+
+    def config(self, size: Size, **changes: Any) -> CompareConfig:
+        """The comparison that it is in this size, with some of its fields changed."""
+        told = _over(_over({"title": self.about}, self.common), self.sizes[size])
+        networks, spaces = told.pop("networks", None), told.pop("spaces", ["t3"])
+        if networks is not None:
+            told["cases"] = _cases(networks, spaces)
+        return CompareConfig(**told | changes)
+
+
+def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """`above` on `below`; of [train] both count."""
+    both = {**below, **above}
+    if "train" in below and "train" in above:
+        both["train"] = {**below["train"], **above["train"]}
+    return both
+
+
+def _cases(networks: Any, spaces: Sequence[str]) -> list[dict[str, Any]]:
+    """Networks of paper 1 by name, or "all" of them, under each space."""
+    known = read_config(_FOLDER / "shared" / "networks.toml")
+    rows = {told["name"]: {**known["like"][told["like"]], **told} for told in known["networks"]}
+    names = list(rows) if networks == "all" else networks
+    for name in names:
+        if name not in rows:
+            raise UserError(f"networks: {name!r} is none of {', '.join(rows)}.")
+    found = [_case(name, dict(rows[name]), space) for space in spaces for name in names]
+    return [case for case in found if case is not None]
+
+
+def _case(name: str, told: dict[str, Any], space: str) -> dict[str, Any] | None:
+    six, _ = told.pop("t6", {}), told.pop("like")
+    if space not in GRIDS_OF:
+        raise UserError(f"spaces: {space!r} is none of {', '.join(GRIDS_OF)}.")
+    if space == "t6":
+        if six is False:
+            return None
+        told |= {**six, "images": T6_IMAGES}
+    return {**told, "name": f"{name} {space.upper()}", "space": space, "grids": [GRIDS_OF[space]]}
+
+
+def recipes() -> dict[str, Recipe]:
+    """All recipes by name."""
+    return {path.stem: read_recipe(path) for path in sorted(_FOLDER.glob("*.toml"))}
+
+
+def recipe_of(name: str) -> Recipe:
+    """A recipe by name, or from anyone's own file."""
+    if name.endswith(".toml"):
+        return read_recipe(Path(name))
+    path = _FOLDER / f"{name}.toml"
+    if not path.is_file():
+        raise UserError(f"recipe: {name!r} is none of {', '.join(recipes())}, nor a .toml file.")
+    return read_recipe(path)
+
+
+def read_recipe(path: Path) -> Recipe:
+    values = read_config(path)
+    known = {"paper", "table", "about", "minutes", "common", *SIZES}
+    for key in sorted(values.keys() ^ known):
+        what = "is missing" if key in known else f"is not a known field; known are {', '.join(sorted(known))}"
+        raise UserError(f"recipe: in {path.name} {key.replace('_', '-')} {what}.")
+    sizes: dict[str, dict[str, Any]] = {size: values[size] for size in SIZES}
+    about = (str(values["paper"]), values["table"], values["about"])
+    return Recipe(path.stem, *about, values["minutes"], values["common"], sizes)

@@ -1,0 +1,69 @@
+"""What a training costs, and the same budget for all."""
+
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ukemi.comparing import CompareConfig, plan_of, planned
+from ukemi.comparing.costs import Cost, cost_of, equalised
+from ukemi.data import DataSet
+
+
+@pytest.mark.parametrize(
+    ("method", "scoring", "forwards", "backwards"),
+    [
+        ("standard", (0, 0), 1, 1),
+        ("random", (0, 0), 1, 1),
+        ("worst-of,k=4", (4, 4), 1, 1),
+        ("worst-of,k=4,when=epoch", (4, 4), 1, 1),
+        ("sensei,population=5", (0, 5, 5), 1, 1),
+        ("sensei,population=5,warmup=0", (5, 5), 1, 1),
+        ("ukemi,population=5", (0, 5, 5), 2, 2),  # clean images and variants
+        ("random,objective=mixup", (0, 0), 1, 1),
+    ],
+)
+def test_passes_per_image(
+    method: str, scoring: tuple[int, ...], forwards: int, backwards: int, fashion: DataSet
+) -> None:
+    one = planned(CompareConfig(methods=(method,), seeds=1)).planned[0]
+    assert cost_of(one, fashion.train) == Cost(scoring, forwards, backwards)
+
+
+def test_an_attack_while_training_is_counted(fashion: DataSet) -> None:
+    objective = {"name": "adversarial", "attack": "bim", "steps": 3, "ratio": 0.5}
+    config = CompareConfig(methods=[{"name": "a", "objective": objective}], seeds=1)
+    cost = cost_of(planned(config).planned[0], fashion.train)
+    # three steps of half the batch and the training step itself; the attack may judge its last images once more
+    assert cost.scoring == (0, 0) and 2.5 <= cost.forwards <= 3.5 and 2.5 <= cost.backwards <= 3.5
+
+
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=4), st.integers(1, 3), st.integers(1, 3), st.floats(1, 300))
+def test_the_epochs_of_a_budget_are_the_nearest(
+    scoring: list[int], forwards: int, backwards: int, budget: float
+) -> None:
+    cost = Cost(tuple(scoring), forwards, backwards)
+    found, best, best_off = cost.epochs_for(budget), 1, inf
+    for epochs in range(1, 400):
+        spent = sum(scoring[min(at, len(scoring) - 1)] + forwards + backwards for at in range(epochs))
+        assert cost.until(epochs) == spent
+        if abs(spent - budget) < best_off:
+            best, best_off = epochs, abs(spent - budget)
+    assert abs(cost.until(found) - budget) == best_off and abs(found - best) <= 1
+
+
+def test_equal_cost_changes_epochs_and_nothing_else() -> None:
+    config = CompareConfig(
+        methods=("standard", "worst-of,k=4", "sensei,population=4"),
+        train={"epochs": 4, "schedule": "step", "drops": [1, 3]},
+        seeds=2,
+        equal_cost=True,
+    )
+    plan, usual = plan_of(config), planned(config)
+    epochs = [one.config.epochs for one in plan.planned]
+    assert epochs == [12, 4, 5] * 2  # 24 passes per image: 12 x 2, 4 x (4 + 2), 2 + 4 x (4 + 2) = 26
+    assert plan.planned[0].config.drops == (3, 9)
+    for one, before in zip(plan.planned, usual.planned, strict=True):
+        assert one.config.model_copy(update={"epochs": 4, "drops": (1, 3)}) == before.config
+    assert [one.config.epochs for one in equalised(usual).planned] == epochs

@@ -1,0 +1,166 @@
+"""Killed and started again it ends in the same table; several processes never run the same run twice."""
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compare_child import compared, config, make
+
+from ukemi.comparing import compare, gathered, plan_of, running, summary
+from ukemi.comparing.display import Watch
+from ukemi.comparing.outcomes import outcome_path, read_outcome
+from ukemi.errors import UserError
+from ukemi.training import TrainingStopped
+
+TIMES = {"seconds"}
+
+
+def table(found: Any) -> str:
+    """All that was found, but for how long it took."""
+    values = summary(found)
+    for case in values["cases"]:
+        for measures in case["methods"].values():
+            for name in TIMES:
+                del measures[name]
+    return json.dumps(values, sort_keys=True)
+
+
+@pytest.fixture(scope="module")
+def whole(small: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return table(compare(config(small, tmp_path_factory.mktemp("whole"))))
+
+
+def test_done_is_done(small: Path, tmp_path: Path, whole: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert table(compare(config(small, tmp_path))) == whole
+    monkeypatch.setattr(running, "train", lambda *_, **__: pytest.fail("trained again"))
+    monkeypatch.setattr(running, "measure", lambda *_: pytest.fail("measured again"))
+    assert table(compare(config(small, tmp_path))) == whole
+    monkeypatch.undo()
+    # another measure does not train again, and leaves the first one as it is
+    monkeypatch.setattr(running, "train", lambda *_, **__: pytest.fail("trained again"))
+    more = compare(config(small, tmp_path, images=8, attacks=("fgsm,epsilon=1/255", "fgsm,epsilon=0.3")))
+    values = summary(more)["cases"][0]["methods"]["random"]
+    assert values["attacked"]["mean"] == pytest.approx(
+        (values["attacked fgsm (epsilon 0.00392157)"]["mean"] + values["attacked fgsm (epsilon 0.3)"]["mean"]) / 2
+    )
+    assert values["robustness"]["n"] == 2 and table(compare(config(small, tmp_path))) == whole
+
+
+def test_killed_again_and_again_it_ends_in_the_same_table(
+    small: Path, tmp_path: Path, whole: str, processes: Any
+) -> None:
+    generator, kills = random.Random(1), 0
+    for _ in range(200):
+        worker = processes.Process(
+            target=compared, args=(config(small, tmp_path), generator.randrange(1, 25), tmp_path / "notes")
+        )
+        worker.start()
+        worker.join(60)
+        if worker.exitcode == 0:
+            break
+        assert worker.exitcode == -9
+        kills += 1
+    assert worker.exitcode == 0 and kills >= 4
+    told = config(small, tmp_path)
+    assert table(gathered(told, plan_of(told))) == whole
+
+
+def test_two_processes_never_run_the_same_run_twice(small: Path, tmp_path: Path, whole: str, processes: Any) -> None:
+    told = config(small, tmp_path)
+    workers = [processes.Process(target=compared, args=(told, None, tmp_path / "notes")) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+        assert worker.exitcode == 0
+    started = Counter(line.split()[0] for line in (tmp_path / "notes").read_text().splitlines())
+    assert set(started.values()) == {1} and len(started) == 4
+    assert table(gathered(told, plan_of(told))) == whole
+
+
+def test_jobs_are_processes_and_their_mistakes_arrive(small: Path, tmp_path: Path, whole: str) -> None:
+    assert table(compare(config(small, tmp_path, jobs=2))) == whole
+    plan = plan_of(config(small, tmp_path / "broken", jobs=2))
+    for one in plan.planned:  # a folder that can't be resumed
+        folder = one.run(plan.runs).folder
+        (folder / "checkpoints").mkdir(parents=True)
+        (folder / "config.toml").write_text("epochs = 1\n")
+        (folder / "checkpoints" / "checkpoint-000001-00000000.safetensors").write_text("torn")
+    with pytest.raises(UserError, match="no whole checkpoint"):
+        running.work_in(plan, 2)
+
+
+def test_a_repair_follows_its_training_which_others_may_share(small: Path, tmp_path: Path) -> None:
+    methods = [{"name": "plain"}, {"name": "again", "then": "retrain"}]
+    found = compare(config(small, tmp_path, methods=methods, seeds=1))
+    assert len(list((tmp_path / "runs").iterdir())) == 2  # the plain run is the one that is trained on
+    plain, again = (found.cases[0].outcomes[name][0] for name in ("plain", "again"))
+    assert plain.epochs == 2 and again.epochs == 7
+    assert plain.forwards == plain.backwards == 2 * 96
+    # ten variants per sample and epoch are tried; then five epochs of the images and of those that fool
+    more = sum(line["images"] for line in again.log)
+    assert again.forwards == 2 * 96 + 10 * 2 * 96 + more and again.backwards == 2 * 96 + more
+    assert len(plain.images["robust"]) == 32 and plain.measures["robust"] == float(
+        plain.images["robust"].float().mean()
+    )
+
+
+def test_a_training_that_diverges_is_told_and_the_others_go_on(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = running.train
+
+    def diverging(told: Any, **options: Any) -> Any:
+        if told.augmenter.name == "random" and told.seed == 1:
+            raise TrainingStopped("the loss is not finite")
+        return train(told, **options)
+
+    monkeypatch.setattr(running, "train", diverging)
+    found = compare(config(small, tmp_path))
+    case = found.cases[0]
+    assert case.stopped == {"random": {1: "the loss is not finite"}} and found.open == 0
+    assert list(case.outcomes["random"]) == [0] and list(case.outcomes["worst-of,k=2"]) == [0, 1]
+    pair = case.pair("random", "worst-of,k=2", "robust")
+    assert pair is not None and len(pair.over_seeds.differences) == 1
+
+
+def test_a_mistake_shows_before_any_training(small: Path, tmp_path: Path) -> None:
+    told = config(small, tmp_path, cases=[{"name": "a", "data": str(small)}, {"name": "b", "data": "nothing"}])
+    with pytest.raises(UserError, match="data: 'nothing' is neither"):
+        compare(told)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_damaged_outcome_is_named(small: Path, tmp_path: Path) -> None:
+    told = config(small, tmp_path, methods=("random",), seeds=1)
+    compare(told)
+    plan = plan_of(told)
+    one = plan.planned[0]
+    path = outcome_path(one.run(plan.runs), plan.measured[one.case])
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(UserError, match=r"outcome: .* Remove it, and it is measured again"):
+        read_outcome(one.run(plan.runs), plan.measured[one.case])
+
+
+def test_progress_counts_all_runs_and_the_time_left(small: Path, tmp_path: Path) -> None:
+    told = config(small, tmp_path, seeds=1)
+    plan = plan_of(told)
+    watch = Watch(plan, 1)
+    watch.look()
+    assert watch.seconds_left() is None and watch.said() == "0 of 2 runs"
+    running.work(plan_of(config(small, tmp_path, seeds=1, methods=("random",))))
+    watch.look()
+    left = watch.seconds_left()
+    assert left == pytest.approx(sum(watch.took.values())) and watch.said().startswith("1 of 2 runs, about")
+    log = plan.planned[1].run(plan.runs).log_path
+    log.parent.mkdir(parents=True)
+    log.write_text("{}\n")
+    assert watch.share(plan.planned[1]) == pytest.approx(0.45) and watch.seconds_left() < left
+    running.work(plan_of(config(small, tmp_path, seeds=1, methods=("random",))))
+
+
+def test_the_child_has_a_network() -> None:
+    assert sum(weight.numel() for weight in make().parameters()) == 36 * 4 + 4
