@@ -35,6 +35,7 @@ ORDER = [
     "errors",
     "schema",
     "randomness",
+    "ranks",
     "spaces",
     "variations",
     "genetics",
