@@ -38,3 +38,21 @@ class Idle(Net):
 
 def idle() -> nn.Module:
     return Idle()
+
+
+class Poisoned(Net):
+    """Gives NaN for bright images once it has been trained for a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passes = 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.passes += self.training
+        logits = super().forward(images)
+        bright = images.flatten(1).mean(1, keepdim=True) > 0.45
+        return torch.where(bright & (self.passes > 6), torch.nan, logits)
+
+
+def poisoned() -> nn.Module:
+    return Poisoned()

@@ -72,7 +72,8 @@ class Store:
 
     def merge(self, ranks: Ranks, rows: Sequence[Tensor]) -> None:
         """What rank r wrote of the samples `rows[r]`, everywhere."""
-        ranks.merge(list(self.state_dict().values()), [index.to(self.begun.device) for index in rows])
+        # sorted: rows that follow each other in memory are read and written faster
+        ranks.merge(list(self.state_dict().values()), [index.to(self.begun.device).sort().values for index in rows])
 
     def state_dict(self) -> dict[str, Tensor]:
         return {name: tensor for name, tensor in vars(self).items() if len(tensor)}

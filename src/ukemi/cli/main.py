@@ -11,6 +11,7 @@ from ukemi import __version__
 from ukemi.errors import UserError
 from ukemi.ranks import launched, local_rank
 from ukemi.training import Interrupted, TrainingStopped
+from ukemi.training.guard import RankLost
 
 COMMANDS = {
     "demo": "break a small network, train it again four ways, and see the difference (three to five minutes)",
@@ -49,6 +50,9 @@ def run(arguments: list[str]) -> int:
         return _command(arguments[0])(arguments[1:])
     except UserError as error:
         return _fail(str(error), EXIT_BAD_INPUT)
+    except RankLost as error:
+        _fail(f"training stopped: {error}", EXIT_STOPPED, always=True)
+        os._exit(EXIT_STOPPED)  # taking down a world that lost a rank may wait for that rank for ever
     except TrainingStopped as error:
         return _fail(f"training stopped: {error}", EXIT_STOPPED)
     except Interrupted as error:
@@ -75,8 +79,8 @@ def _command(name: str) -> Callable[[list[str]], int]:
     return import_module(f"ukemi.cli.{name}").run
 
 
-def _fail(text: str, code: int) -> int:
-    if local_rank() == 0:  # all ranks of a machine say the same
+def _fail(text: str, code: int, always: bool = False) -> int:
+    if always or local_rank() == 0:  # else all ranks of a machine say the same
         Console(stderr=True).print(f"ukemi: {text}", highlight=False, markup=False, soft_wrap=True)
     return code
 

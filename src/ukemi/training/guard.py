@@ -15,6 +15,10 @@ class TrainingStopped(Exception):
     lost a rank. The CLI exits with 3."""
 
 
+class RankLost(TrainingStopped):
+    """Another rank is gone; each that is left says so."""
+
+
 class Guard:
     """Keeps a flag on the device that masks every update from the first bad one on.
 

@@ -21,7 +21,7 @@ from ukemi.errors import UserError
 from ukemi.objectives import Objective, Outcome
 from ukemi.ranks import Ranks, local_rank, out_of_memory
 from ukemi.training.config import TrainConfig
-from ukemi.training.guard import TrainingStopped
+from ukemi.training.guard import RankLost, TrainingStopped
 
 LOST = ("gloo", "Connection closed", "Connection reset", "Broken pipe", "NCCL", "Timed out")
 """what is in the message of an exchange whose other side is gone"""
@@ -119,7 +119,7 @@ def losses_named(folder: Path, ranks: Ranks) -> Iterator[None]:
                 " requires_grad to False."
             ) from error
         if isinstance(error, dist.DistError) or any(word in str(error) for word in LOST):
-            raise TrainingStopped(f"rank {ranks.rank} lost another rank; {go_on}") from error
+            raise RankLost(f"rank {ranks.rank} lost another rank; {go_on}") from error
         raise
 
 
