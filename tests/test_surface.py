@@ -37,6 +37,7 @@ ORDER = [
     "errors",
     "schema",
     "randomness",
+    "ranks",
     "spaces",
     "variations",
     "genetics",

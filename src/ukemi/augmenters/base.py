@@ -11,6 +11,7 @@ from ukemi import randomness
 from ukemi.data import Data, check_pixels
 from ukemi.errors import UserError
 from ukemi.randomness import Stream
+from ukemi.ranks import Ranks
 from ukemi.schema import Schema
 from ukemi.spaces import Space
 
@@ -43,6 +44,8 @@ class Augmenter(ABC):
     """whether it makes use of `observe`"""
     planned: int | None = None
     """what `plan` said of the batch about to come; None in a loop that does not plan"""
+    ranks: Ranks = Ranks()
+    """who trains together; each rank is given its own rows of every batch"""
 
     def __init__(self, *, seed: int = 0, flips: bool = False) -> None:
         self.seed, self.flips = seed, flips
@@ -78,6 +81,15 @@ class Augmenter(ABC):
 
     def observe(self, index: Tensor, logits: Tensor, labels: Tensor) -> None:
         """Called after each step with the logits `[N, K]` that the trained images got."""
+        return
+
+    def absent(self) -> None:
+        """Called instead of a batch on a rank that has no row of it, so that whatever counts batches counts on."""
+        return
+
+    def merge(self, rows: Sequence[Tensor]) -> None:
+        """Called on all ranks before a checkpoint: rank r was given the samples `rows[r]` since the last time. What is
+        remembered of a sample should then be known to all."""
         return
 
     def state_dict(self) -> dict[str, Tensor]:

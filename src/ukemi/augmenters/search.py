@@ -15,6 +15,7 @@ from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.fitness import Fitness, Scored, Scorer, checked, fitness_of
 from ukemi.models.inference import rows_per_pass, scoring
+from ukemi.ranks import out_of_memory
 from ukemi.schema import called
 from ukemi.spaces import Space
 from ukemi.variations import vary
@@ -47,13 +48,16 @@ class Searching(Augmenter):
             raise UserError(f"space: a ukemi.Space is needed (T3, say), but {space!r} was given.")
         self.space = space
         self.fitness: Scorer = fitness_of(fitness)
+        self.most_per_pass: int | None = None
+        """candidates of a batch in one pass, once memory has run out"""
 
     def begin_fitness(self, model: nn.Module, data: Data, epoch: int) -> None:
         """Lets a fitness that compares with the training data look at them."""
         if isinstance(self.fitness, Fitness):
             before = self.fitness.forwards
             self.fitness.begin_epoch(model, data, epoch)
-            self.forwards += self.fitness.forwards - before
+            if self.ranks.first:  # every rank learns the same
+                self.forwards += self.fitness.forwards - before
 
     def fitness_state(self) -> dict[str, Tensor]:
         if not isinstance(self.fitness, Fitness):
@@ -78,14 +82,39 @@ class Searching(Augmenter):
         """Scores every candidate with the weights as they are, in passes of one shape.
 
         The last `beside` candidates are scored but can't be the worst: the unchanged image, whose loss alone matters.
+        Where memory runs out, half as many candidates go through the model at once, from then on.
         """
+        clean_NC = self._clean_logits(model, images, index, epoch)
+        while True:
+            many = per_pass(genes_NKG.shape[1], images, self.most_per_pass)
+            try:
+                found = self._searched(model, images, labels, index, epoch, genes_NKG, beside, clean_NC, many)
+            except RuntimeError as error:
+                if many == 1 or not out_of_memory(error):
+                    raise
+                self.most_per_pass = many // 2
+            else:
+                self.forwards += len(images) * genes_NKG.shape[1]
+                return found
+
+    def _searched(
+        self,
+        model: nn.Module,
+        images: Tensor,
+        labels: Tensor,
+        index: Tensor,
+        epoch: int,
+        genes_NKG: Tensor,
+        beside: int,
+        clean_NC: Tensor | None,
+        many: int,
+    ) -> Searched:
+        """The same with `many` candidates of each sample at once."""
         best_N = torch.full((len(images),), -torch.inf, dtype=torch.float64, device=images.device)
         worst, at_N = images, torch.zeros_like(index)
         rows_N = torch.arange(len(images), device=images.device)
         parts: list[tuple[Tensor, ...]] = []
         count, classes = genes_NKG.shape[1], 0
-        many = per_pass(count, images)
-        clean_NC = self._clean_logits(model, images, index, epoch)
         for start in range(0, count, many):
             part_NBG = genes_NKG[:, start : start + many]
             variants = vary(images.repeat_interleave(many, 0), part_NBG.flatten(0, 1), self.space)
@@ -105,7 +134,6 @@ class Searching(Augmenter):
             at_N = torch.where(better_N, start + first_N, at_N)
             of_each = variants.unflatten(0, (-1, many))
             worst = torch.where(better_N[:, None, None, None], of_each[rows_N, first_N], worst)
-        self.forwards += len(images) * count
         fitness_NK, losses_NK, predicted_NK = (torch.cat(part, 1) for part in zip(*parts, strict=True))
         return Searched(worst, at_N, fitness_NK, losses_NK, predicted_NK, classes)
 
@@ -119,9 +147,11 @@ class Searching(Augmenter):
         return logits.clone()
 
 
-def per_pass(candidates: int, images: Tensor) -> int:
-    """The largest divisor of the candidates that fits one pass, so that every pass has the same shape."""
+def per_pass(candidates: int, images: Tensor, most: int | None = None) -> int:
+    """The largest divisor of the candidates that fits one pass (and is at most `most`), so that every pass has the same
+    shape."""
     limit = max(1, rows_per_pass(tuple(images.shape[1:]), images.device) // max(1, len(images)))
+    limit = limit if most is None else min(limit, most)
     return max(many for many in range(1, candidates + 1) if candidates % many == 0 and many <= limit)
 
 

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ukemi import randomness
+from ukemi.augmenters.cap import Cap
 from ukemi.augmenters.presets import PRESETS, SenseiSettings
 from ukemi.augmenters.search import Searched, Searching
 from ukemi.augmenters.store import Store
@@ -69,8 +70,7 @@ class Sensei(Searching):
         self._epoch = -1
         self._batch: Tensor | None = None
         """int64 `[1]`: the batch's number in this epoch, on the device, where a coin is thrown per batch"""
-        self._mistaken: Tensor | None = None
-        """int64 `[classes x classes]`: samples trained as a class that they are not, where that is capped"""
+        self._cap = Cap(self.settings.cap)
 
     @property
     def skips(self) -> bool:
@@ -104,8 +104,19 @@ class Sensei(Searching):
         self.begin_fitness(model, data, epoch)
         if self.settings.when == "epoch":
             self.planned = None
-            for batch in data.batches(torch.arange(len(data)).split(BATCH), device):
-                self._trained(model, batch.images, batch.labels, batch.index, epoch)
+            self._search_all(model, data, epoch)
+
+    def _search_all(self, model: nn.Module, data: Data, epoch: int) -> None:
+        """Every rank searches its rows of each batch."""
+        device = home_of(model)
+        order = torch.arange(len(data)).split(BATCH)
+        mine = [self.ranks.part(positions) for positions in order]
+        for batch in data.batches([positions for positions in mine if len(positions)], device):
+            self._trained(model, batch.images, batch.labels, batch.index, epoch)
+        for positions in mine:
+            if not len(positions):  # of the last batch alone
+                self._sit_out()
+        self.merge([data.index[torch.cat(theirs)] for theirs in zip(*map(self.ranks.parts, order), strict=True)])
 
     def plan(self, batches: Sequence[Tensor]) -> list[int]:
         """How many rows of each batch are searched, or -1 for all; the device is waited for once.
@@ -156,6 +167,19 @@ class Sensei(Searching):
         store.coming[index] = torch.where(store.waiting[index], awake_N, store.coming[index])
         store.waiting[index] = False
 
+    def absent(self) -> None:
+        if self._epoch >= self.settings.warmup and self.settings.when == "batch":
+            self._sit_out()
+
+    def _sit_out(self) -> None:
+        self._coin(self._epoch)
+        if self.settings.cap and self._store is not None:
+            self._cap.absent(self._store.begun.device, self.ranks)
+
+    def merge(self, rows: Sequence[Tensor]) -> None:
+        if self._store is not None:
+            self._store.merge(self.ranks, rows)
+
     def state_dict(self) -> dict[str, Tensor]:
         if self._store is None:
             return {}
@@ -166,7 +190,7 @@ class Sensei(Searching):
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Takes back what `state_dict` gave; what belongs to another search is refused and nothing is changed."""
         if not state:
-            self._store, self._epoch, self._batch, self._mistaken = None, -1, None, None
+            self._store, self._epoch, self._batch, self._cap.counts = None, -1, None, None
             return
         if not {"begun", "epoch", "lattice"} <= state.keys():
             raise UserError(f"augmenter: {', '.join(sorted(state))} is not the state of a SENSEI search.")
@@ -184,10 +208,10 @@ class Sensei(Searching):
         self.load_fitness(state)
         self._store, self.samples, self._epoch = store, samples, int(state["epoch"])
         counters = {name: state[name].clone() if name in state else None for name in self._counters()}
-        self._batch, self._mistaken = counters["batch"], counters["mistaken"]
+        self._batch, self._cap.counts = counters["batch"], counters["mistaken"]
 
     def _counters(self) -> dict[str, Tensor | None]:
-        return {"batch": self._batch, "mistaken": self._mistaken}
+        return {"batch": self._batch, "mistaken": self._cap.counts}
 
     def _stored(self, device: torch.device) -> Store:
         """The rows of all samples, made at first use."""
@@ -236,6 +260,8 @@ class Sensei(Searching):
             worst, found = self._search(model, images[rows], labels[rows], index[rows], real, epoch, coin)
             out = out.index_copy(0, rows, torch.where(real[:, None, None, None], worst, out[rows]))
             genes_NG = genes_NG.index_copy(0, rows, torch.where(real[:, None], found, genes_NG[rows]))
+        elif self.settings.cap:
+            self._cap.absent(index.device, self.ranks)
         self.genes = genes_NG
         # beside a search that skips nobody and so needs no pass for the unchanged image; it can be below 0
         usual = self.settings.population + int(getattr(self.fitness, "clean", False))
@@ -360,13 +386,8 @@ class Sensei(Searching):
 
     def _capped(self, labels: Tensor, real: Tensor, found: Searched) -> Tensor:
         """Which candidate `[N]` is trained on: the second-worst where its pair of classes is used up in this epoch."""
-        if self._mistaken is None:
-            self._mistaken = torch.zeros(found.classes**2, dtype=torch.int64, device=labels.device)
         rows_N = torch.arange(len(labels), device=labels.device)
         predicted_N = found.predicted[rows_N, found.at]
-        pair_N, wrong_N = labels * found.classes + predicted_N, (predicted_N != labels) & real
-        before_N = ((pair_N[:, None] == pair_N) & wrong_N).tril(-1).sum(1)
-        over_N = wrong_N & (self._mistaken[pair_N] + before_N > self.settings.cap)
-        self._mistaken.scatter_add_(0, pair_N, (wrong_N & ~over_N).long())
+        over_N = self._cap.over(labels, predicted_N, real, found.classes, self.ranks)
         ranked_NK = found.fitness[:, : self.settings.population].argsort(dim=1, descending=True, stable=True)
         return torch.where(over_N, ranked_NK[:, 1], found.at)

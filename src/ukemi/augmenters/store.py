@@ -1,5 +1,6 @@
 """What a search remembers of every training sample: a few tensors on the device, one row per index."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -7,6 +8,7 @@ from torch import Tensor
 
 from ukemi.errors import UserError
 from ukemi.genetics import packed, unpacked
+from ukemi.ranks import Ranks
 
 
 @dataclass
@@ -67,6 +69,11 @@ class Store:
     def turn(self) -> None:
         """A new epoch: what came in the last one decides."""
         self.active.copy_(self.coming)
+
+    def merge(self, ranks: Ranks, rows: Sequence[Tensor]) -> None:
+        """What rank r wrote of the samples `rows[r]`, everywhere."""
+        # sorted: rows that follow each other in memory are read and written faster
+        ranks.merge(list(self.state_dict().values()), [index.to(self.begun.device).sort().values for index in rows])
 
     def state_dict(self) -> dict[str, Tensor]:
         return {name: tensor for name, tensor in vars(self).items() if len(tensor)}

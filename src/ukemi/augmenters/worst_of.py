@@ -89,8 +89,10 @@ class WorstOf(Searching):
             return
         device = home_of(model)
         picked = torch.zeros(data.identities, len(self.space), device=device)
-        for batch in data.batches(torch.arange(len(data)).split(BATCH), device):
+        parts = self.ranks.parts(torch.arange(len(data)))
+        for batch in data.batches(parts[self.ranks.rank].split(BATCH), device):
             picked[batch.index] = self._worst(model, batch.images, batch.labels, batch.index, epoch)[0]
+        self.ranks.merge([picked], [data.index[part].to(device) for part in parts])
         self._picked, self._epoch = picked, epoch
 
     def state_dict(self) -> dict[str, Tensor]:

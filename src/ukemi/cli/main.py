@@ -9,7 +9,9 @@ from rich.console import Console
 
 from ukemi import __version__
 from ukemi.errors import UserError
+from ukemi.ranks import launched, local_rank
 from ukemi.training import Interrupted, TrainingStopped
+from ukemi.training.guard import RankLost
 
 COMMANDS = {
     "demo": "break a small network, train it again four ways, and see the difference (three to five minutes)",
@@ -30,12 +32,13 @@ COMMANDS = {
     "models": "list networks with their parameter counts",
     "augmenters": "list augmenters with their settings",
 }
+ON_RANKS = ("train",)
 EXIT_BAD_INPUT, EXIT_STOPPED, EXIT_CRASHED, EXIT_INTERRUPTED = 2, 3, 70, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The entry point. Exit codes: 0; 1, a --fail-under limit was missed or a flag raised; 2, bad input; 3,
-    training stopped at a loss that is not finite; 70, a crash; 130, Ctrl-C."""
+    training stopped (a loss that is not finite, no memory left, a rank was lost); 70, a crash; 130, Ctrl-C."""
     sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
 
 
@@ -51,6 +54,9 @@ def run(arguments: list[str]) -> int:
         return _command(arguments[0])(arguments[1:])
     except UserError as error:
         return _fail(str(error), EXIT_BAD_INPUT)
+    except RankLost as error:
+        _fail(f"training stopped: {error}", EXIT_STOPPED, always=True)
+        os._exit(EXIT_STOPPED)  # taking down a world that lost a rank may wait for that rank for ever
     except TrainingStopped as error:
         return _fail(f"training stopped: {error}", EXIT_STOPPED)
     except Interrupted as error:
@@ -72,11 +78,14 @@ def run(arguments: list[str]) -> int:
 def _command(name: str) -> Callable[[list[str]], int]:
     if name not in COMMANDS:
         raise UserError(f"{name!r} is no command of ukemi; known are {', '.join(COMMANDS)}.")
+    if launched() > 1 and name not in ON_RANKS:
+        raise UserError(f"ukemi {name} runs in one process; of those that torchrun starts together it is for train.")
     return import_module(f"ukemi.cli.{name}").run
 
 
-def _fail(text: str, code: int) -> int:
-    Console(stderr=True).print(f"ukemi: {text}", highlight=False, markup=False, soft_wrap=True)
+def _fail(text: str, code: int, always: bool = False) -> int:
+    if always or local_rank() == 0:  # else all ranks of a machine say the same
+        Console(stderr=True).print(f"ukemi: {text}", highlight=False, markup=False, soft_wrap=True)
     return code
 
 

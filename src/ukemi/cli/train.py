@@ -8,6 +8,7 @@ from ukemi import reports
 from ukemi.cli.attacking import bar
 from ukemi.cli.parse import parse_train, pop
 from ukemi.errors import UserError
+from ukemi.ranks import is_first, launched, restarted
 from ukemi.repairs.more import REPAIR, read_about
 from ukemi.training import Run, TrainConfig, choose_mutator, train
 from ukemi.training.choosing import is_open, write_choice
@@ -17,6 +18,8 @@ def run(arguments: list[str]) -> int:
     folder, rest = pop(arguments, "--resume")
     if folder is None:
         config = parse_train(rest)
+        if restarted() and (config.folder() / "config.toml").is_file():  # torchrun --max-restarts
+            return run(["--resume", str(config.folder())])
         if is_open(config):
             config = _chosen(config)
     else:
@@ -24,6 +27,8 @@ def run(arguments: list[str]) -> int:
             raise UserError(f"resume: a run goes on as it began, so {' '.join(rest)} can't be given beside it.")
         config = Run.config_of(Path(folder))
     finished = train(config, resume=folder is not None)
+    if not is_first():
+        return 0
     page = write_page(finished, config)
     last = finished.read_log()[-1]
     console = Console(highlight=False, soft_wrap=True)
@@ -38,6 +43,8 @@ def run(arguments: list[str]) -> int:
 
 def _chosen(config: TrainConfig) -> TrainConfig:
     """The config with the mutator that ranks first; the ranking is printed and kept with the run."""
+    if launched() > 1:
+        raise UserError("augmenter.mutator: auto is chosen on one rank; name the one that it chose there.")
     with bar("mutators", 1) as report:
         choice = choose_mutator(config, report=report)
     write_choice(config.folder(), choice)

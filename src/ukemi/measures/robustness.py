@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ukemi.data import Data, labelled
 from ukemi.errors import UserError
 from ukemi.models.inference import default_chunk, home_of, logits, padded, right, scoring
+from ukemi.ranks import Ranks
 from ukemi.spaces import Space, named_grid
 from ukemi.variations import vary
 
@@ -82,8 +83,10 @@ def robustness_of(
     mean: bool = False,
     chunk: int | None = None,
     report: Report | None = None,
+    ranks: Ranks | None = None,
 ) -> Robustness:
-    """The same for a data set of any size; only a block of it is on the device at once."""
+    """The same for a data set of any size; only a block of it is on the device at once. Each rank measures its share,
+    and all know the whole."""
     if isinstance(grid, str):
         space, rows = named_grid(grid, data.size)
     else:
@@ -92,22 +95,30 @@ def robustness_of(
     if chunk is not None and chunk < 1:
         raise UserError(f"chunk: at least 1 image goes through the model at once, but {chunk} was given.")
     chunk = chunk or default_chunk((data.channels, *data.size), device)
-    parts: list[Robustness] = []
-    for positions in torch.arange(len(data)).split(BLOCK):
-        done = int(positions[0])
+    ranks = ranks or Ranks()
+    mine, parts = ranks.part(torch.arange(len(data))), [_nothing(space, rows)]
+    for positions in mine.split(BLOCK) if len(mine) else ():
+        done = int(positions[0] - mine[0])
         batch = data.batch(positions, device)
-        told = None if report is None else lambda n, done=done: report(done + n, len(data))
+        told = None if report is None else lambda n, done=done: report(done + n, len(mine))
         parts.append(_block(model, batch.images, batch.labels, space, rows.to(device), mean, chunk, told))
     means = [part.mean_accuracy * len(part.correct) for part in parts if part.mean_accuracy is not None]
+    hits = ranks.total(torch.tensor(sum(means), dtype=torch.float64))
     return Robustness(
         space,
         rows,
-        torch.cat([part.correct for part in parts]),
-        torch.cat([part.robust for part in parts]),
-        torch.cat([part.broken_by for part in parts]),
-        sum(part.forwards for part in parts),
-        sum(means) / len(data) if mean else None,
+        torch.cat(ranks.gathered(torch.cat([part.correct for part in parts]))),
+        torch.cat(ranks.gathered(torch.cat([part.robust for part in parts]))),
+        torch.cat(ranks.gathered(torch.cat([part.broken_by for part in parts]))),
+        int(ranks.total(torch.tensor(sum(part.forwards for part in parts)))),
+        float(hits) / len(data) if mean else None,
     )
+
+
+def _nothing(space: Space, rows: Tensor) -> Robustness:
+    """Of no image."""
+    none = torch.zeros(0, dtype=torch.bool)
+    return Robustness(space, rows, none, none, none.long(), 0)
 
 
 def _block(

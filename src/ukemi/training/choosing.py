@@ -21,7 +21,8 @@ from ukemi.measures.attacks import under_attack
 from ukemi.training.checkpoints import write_whole
 from ukemi.training.config import TrainConfig
 from ukemi.training.guard import TrainingStopped
-from ukemi.training.loop import Interrupted, train
+from ukemi.training.interrupt import Interrupted
+from ukemi.training.loop import train
 from ukemi.training.run import Run
 from ukemi.training.setup import fixed_subset, load_sets, trained_model
 from ukemi.variations.mutators import MIXTURE, MUTATORS

@@ -12,15 +12,21 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
+from ukemi.ranks import Ranks
+
 REFRESH = 0.5
 """seconds between two looks at the device's sums: each look waits for the device"""
 
 
 class Display:
-    """A progress bar with loss, accuracy, images per second and time left; silent where `quiet`."""
+    """A progress bar with loss, accuracy, images per second and time left; silent where `quiet`.
 
-    def __init__(self, folder: Path, epochs: int, quiet: bool) -> None:
-        self.console = Console(stderr=True)
+    Of several ranks the first shows its own numbers, and the speed of all."""
+
+    def __init__(self, folder: Path, epochs: int, quiet: bool, ranks: Ranks | None = None) -> None:
+        self.ranks = ranks or Ranks()
+        quiet = quiet or not self.ranks.first
+        self.console = Console(stderr=True, quiet=not self.ranks.first)
         columns = ("[progress.description]{task.description}", BarColumn(), TaskProgressColumn())
         self.progress = Progress(
             *columns, TimeRemainingColumn(), TextColumn("{task.fields[numbers]}"), console=self.console, disable=quiet
@@ -40,7 +46,7 @@ class Display:
         if self.progress.disable or now - self.looked < REFRESH:
             return
         loss, right, seen = (float(sums[name]) for name in ("loss", "right", "seen"))
-        speed = (seen - self.seen if seen > self.seen else seen) / (now - self.looked)
+        speed = (seen - self.seen if seen > self.seen else seen) / (now - self.looked) * self.ranks.size
         self.looked, self.seen = now, seen
         numbers = f"loss {loss / seen:.3f}  accuracy {right / seen:.1%}  {speed:,.0f} images/s"
         self.progress.update(self.task, completed=epoch + step / steps, numbers=numbers)

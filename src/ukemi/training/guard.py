@@ -5,23 +5,31 @@ from collections import deque
 import torch
 from torch import Tensor
 
+from ukemi.ranks import Ranks
 from ukemi.spaces import Space
 from ukemi.training.capture import Stepped
 
 
 class TrainingStopped(Exception):
-    """Training met a loss or gradient that is not finite; the message names samples and genes. The CLI exits with 3."""
+    """Training met a loss or gradient that is not finite (the message names samples and genes), ran out of memory or
+    lost a rank. The CLI exits with 3."""
+
+
+class RankLost(TrainingStopped):
+    """Another rank is gone; each that is left says so."""
 
 
 class Guard:
     """Keeps a flag on the device that masks every update from the first bad one on.
 
     The flag is read by the host every few steps only, so the device never waits for it; until then the last few
-    batches are remembered to name the samples.
+    batches are remembered to name the samples. All ranks have the same flag, so all stop at the same step.
     """
 
-    def __init__(self, optimiser: torch.optim.Optimizer, device: torch.device, every: int = 16) -> None:
-        self.every = every
+    def __init__(
+        self, optimiser: torch.optim.Optimizer, device: torch.device, every: int = 16, ranks: Ranks | None = None
+    ) -> None:
+        self.every, self.ranks = every, ranks or Ranks()
         self.bad = torch.zeros((), device=device)
         # fused optimisers skip their whole update, momentum included, where this flag is 1
         optimiser.found_inf = self.bad  # type: ignore[attr-defined]
@@ -34,6 +42,7 @@ class Guard:
         norm = torch.stack(torch._foreach_norm(gradients)).norm()
         finite = losses.sum().isfinite() & norm.isfinite()
         self.bad.copy_(torch.maximum(self.bad, (~finite).float()))
+        self.ranks.raise_flag(self.bad)
 
     def remember(self, epoch: int, step: int, index: Tensor, stepped: Stepped) -> None:
         """Call after the step; keeps copies, because a captured step writes over what it gave."""
@@ -47,16 +56,22 @@ class Guard:
             return
         self._since = 0
         if bool(self.bad):
-            raise TrainingStopped(self._sentence(space))
+            named = [text for text in self.ranks.texts(self._sentence(space)) if text]
+            raise TrainingStopped(named[0] if named else self._without_samples())
+
+    def _without_samples(self) -> str:
+        epoch, step = next(entry[:2] for entry in self._recent if bool(entry[5]))
+        return (
+            f"the gradient at epoch {epoch}, step {step} is not finite although every loss is;"
+            " the weights are those of the step before. A lower learning rate may help."
+        )
 
     def _sentence(self, space: Space) -> str:
+        """Names this rank's samples; empty where all of their losses are finite."""
         epoch, step, index, losses, genes, _ = next(entry for entry in self._recent if bool(entry[5]))
         guilty = (~losses.isfinite()).nonzero().flatten().tolist()
         if not guilty:
-            return (
-                f"the gradient at epoch {epoch}, step {step} is not finite although every loss is;"
-                " the weights are those of the step before. A lower learning rate may help."
-            )
+            return ""
         named = []
         for at in guilty[:3]:
             text = f"sample {int(index[at])}"

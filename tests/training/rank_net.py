@@ -1,0 +1,58 @@
+"""Networks without BatchNorm for trainings on several ranks, and one with it."""
+
+import torch
+from torch import Tensor, nn
+
+
+class Net(nn.Module):
+    """One small convolution and a linear head, in the type of its weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.head = nn.Conv2d(1, 4, 3, stride=2), nn.Linear(4 * 25, 4)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = self.convolution(images.to(self.head.weight.dtype)).relu()
+        return self.head(features.flatten(1))
+
+
+def double() -> nn.Module:
+    return Net().double()
+
+
+def single() -> nn.Module:
+    return Net()
+
+
+def with_norm() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(400, 4))
+
+
+class Idle(Net):
+    """With a parameter that no loss depends on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.idle = nn.Parameter(torch.zeros(3))
+
+
+def idle() -> nn.Module:
+    return Idle()
+
+
+class Poisoned(Net):
+    """Gives NaN for bright images once it has been trained for a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passes = 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.passes += self.training
+        logits = super().forward(images)
+        bright = images.flatten(1).mean(1, keepdim=True) > 0.45
+        return torch.where(bright & (self.passes > 6), torch.nan, logits)
+
+
+def poisoned() -> nn.Module:
+    return Poisoned()

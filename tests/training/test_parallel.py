@@ -1,0 +1,321 @@
+"""Trainings on two ranks do what one rank does: the same order, proposals and population, and the same weights."""
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ukemi.training import Run, TrainConfig, train
+from ukemi.training.checkpoints import newest, read_checkpoint
+from ukemi.training.setup import batches_of_epoch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from rank_child import child, free_port
+
+EPOCHS, IMAGES = 5, 37
+AUGMENTERS: dict[str, dict[str, Any]] = {
+    "standard": {"name": "standard"},
+    "random": {"name": "random"},
+    "worst-of": {"name": "worst-of", "k": 3},
+    "worst-of-epoch": {"name": "worst-of", "k": 2, "when": "epoch"},
+    "sensei": {"name": "sensei", "population": 3, "warmup": 1},
+    "sensei-sa": {"name": "sensei-sa", "population": 2, "threshold": 1.3, "skipped": "random"},
+    "sensei-rw": {"name": "sensei-rw", "population": 2},
+    "sensei-t": {"name": "sensei-t", "population": 3},
+    "sensei-released": {"name": "sensei-released", "population": 4, "cap": 1},
+    "skipping-and-capped": {"name": "sensei-released", "population": 4, "cap": 1, "skip": "loss", "threshold": 1.3},
+    "augmentation": {"name": "augmentation", "population": 3, "skip": "classification"},
+    "ukemi": {"name": "ukemi", "population": 4, "fitness": "likelihood-surprise"},
+    "styx": {"name": "styx", "masks": "epoch", "redraw": True},
+}
+
+
+@pytest.fixture(scope="module")
+def processes() -> Any:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["ukemi.training", "torch._dynamo", "torch.distributed.fsdp"])
+    return context
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """37 images of 12 x 12: batches of 8 leave 5, which two ranks split into 3 and 2."""
+    path = tmp_path_factory.mktemp("data") / "small.npz"
+    generator = np.random.default_rng(0)
+    labels = np.arange(IMAGES + 8) % 4
+    pixels = (generator.integers(0, 120, (IMAGES + 8, 12, 12)) + 30 * labels[:, None, None]).astype(np.uint8)
+    train_set, test_set = slice(0, IMAGES), slice(IMAGES, None)
+    np.savez(
+        path, x_train=pixels[train_set], y_train=labels[train_set], x_test=pixels[test_set], y_test=labels[test_set]
+    )
+    return path
+
+
+def settings(images: Path, out: Path, **changes: Any) -> dict[str, Any]:
+    values: dict[str, Any] = {"data": str(images), "model": "rank_net:double", "epochs": EPOCHS, "batch_size": 8}
+    values |= {"flips": True, "validation": 0, "space": "t3", "device": "cpu", "out": out, "checkpoint_minutes": 0}
+    return values | changes
+
+
+def run_ranks(
+    processes: Any, values: dict[str, Any], size: int, notes: Path, each: tuple[dict[str, Any], ...] = (), **special: Any
+) -> list[dict[str, Any]]:
+    """What every rank wrote down; a rank that was killed wrote nothing. `each` changes the values of single ranks."""
+    port = free_port()
+    paths = [notes / f"{values['out'].name}-{size}-{rank}.json" for rank in range(size)]
+    running = []
+    for rank, path in enumerate(paths):
+        path.unlink(missing_ok=True)
+        mine = values | (each[rank] if each else {})
+        running.append(processes.Process(target=child, args=(mine, rank, size, port, str(path), special)))
+        running[-1].start()
+    for process in running:
+        process.join(60)
+        assert process.exitcode is not None
+    return [json.loads(path.read_text()) if path.exists() else {} for path in paths]
+
+
+def joined_steps(found: list[dict[str, Any]]) -> list[tuple[list[int], list[Any] | None]]:
+    """Samples and genes of each whole batch, the ranks' rows one behind the other."""
+    joined = []
+    for steps in zip(*(rank["steps"] for rank in found), strict=True):
+        assert len({(step[0], step[1]) for step in steps}) == 1
+        genes = [row for step in steps for row in step[3] or ()]
+        joined.append(([index for step in steps for index in step[2]], genes or None))
+    return joined
+
+
+def last(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    found = read_checkpoint(newest(Run(folder).checkpoints)[0])
+    return found.tensors, found.values
+
+
+def assert_alike(one: Path, other: Path) -> None:
+    (a, said), (b, told) = last(one), last(other)
+    assert a.keys() == b.keys() and said["scoring_forwards"] == told["scoring_forwards"]
+    for name in a:
+        if name.startswith("augmenter.") and not a[name].is_floating_point():
+            assert torch.equal(a[name], b[name]), name
+        else:
+            near = 1e-5 if a[name].dtype == torch.float32 else 1e-12
+            assert torch.allclose(a[name], b[name], rtol=0, atol=near), name
+
+
+@pytest.mark.parametrize("augmenter", AUGMENTERS)
+def test_two_ranks_do_what_one_does(
+    augmenter: str, processes: Any, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    found = {
+        size: run_ranks(
+            processes, settings(images, tmp_path / str(size), augmenter=AUGMENTERS[augmenter]), size, tmp_path
+        )
+        for size in (1, 2)
+    }
+    assert [rank["said"] for size in found for rank in found[size]] == ["", "", ""]
+    assert joined_steps(found[1]) == joined_steps(found[2]) and len(joined_steps(found[1])) == 5 * EPOCHS
+    assert sorted(found[1][0]["proposals"]) == sorted(found[2][0]["proposals"] + found[2][1]["proposals"])
+    assert_alike(tmp_path / "1", tmp_path / "2")
+    logs = [Run(tmp_path / size).read_log() for size in ("1", "2")]
+    assert [line["scoring_forwards"] for line in logs[0]] == [line["scoring_forwards"] for line in logs[1]]
+    if augmenter == "worst-of":  # the work of scoring is halved
+        whole, *halves = (sum(step[4] for step in rank["steps"]) for rank in (*found[1], *found[2]))
+        assert whole == 3 * IMAGES * EPOCHS and halves == [3 * 19 * EPOCHS, 3 * 18 * EPOCHS]
+
+
+@pytest.fixture(autouse=True)
+def _own_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+
+
+def test_ranks_without_a_row_take_part(processes: Any, images: Path, tmp_path: Path) -> None:
+    """37 images in batches of 5 leave 2 for 4 ranks: none is lost, none repeated, and the weights are those of one."""
+    changes = {"batch_size": 5, "epochs": 2, "augmenter": AUGMENTERS["sensei-released"]}
+    found = {
+        size: run_ranks(processes, settings(images, tmp_path / str(size), **changes), size, tmp_path) for size in (1, 4)
+    }
+    assert [len(step[2]) for step in found[4][3]["steps"]] == 2 * ([1] * 7 + [0])
+    steps = joined_steps(found[4])
+    assert steps == joined_steps(found[1])
+    for epoch in range(2):
+        expected = torch.cat(batches_of_epoch(IMAGES, 5, 0, epoch)).tolist()
+        assert [at for step in steps[8 * epoch : 8 * epoch + 8] for at in step[0]] == expected
+        assert sorted(expected) == list(range(IMAGES))
+    assert_alike(tmp_path / "1", tmp_path / "4")
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [{"name": "consistency", "kind": "l2"}, {"name": "adversarial", "steps": 2}],
+    ids=["consistency", "adversarial"],
+)
+def test_objectives_on_two_ranks(processes: Any, images: Path, tmp_path: Path, objective: dict[str, Any]) -> None:
+    changes: dict[str, Any] = {"objective": objective, "epochs": 2, "average": 0.9, "history": 2}
+    changes |= {"augmenter": AUGMENTERS["sensei-sa"], "validation": 0.2, "robust_every": 1}
+    for size in (1, 2):
+        found = run_ranks(processes, settings(images, tmp_path / str(size), **changes), size, tmp_path)
+        assert [rank["said"] for rank in found] == [""] * size
+    assert_alike(tmp_path / "1", tmp_path / "2")
+    one, two = (Run(tmp_path / size).read_log() for size in ("1", "2"))
+    for name in ("validation_accuracy", "robust_accuracy", "accuracy", "images"):
+        assert [line[name] for line in one] == [line[name] for line in two], name
+    for name in ("validation_loss", "loss"):
+        assert [line[name] for line in one] == pytest.approx([line[name] for line in two], abs=1e-6)
+    assert [path.name for path in sorted(Run(tmp_path / "2").history.iterdir())] == [
+        "epoch-0001.safetensors",
+        "epoch-0002.safetensors",
+    ]
+
+
+@pytest.mark.parametrize("name", ["mixup", "manifold-mixup"])
+def test_mixtures_are_made_of_each_ranks_own_rows(processes: Any, images: Path, tmp_path: Path, name: str) -> None:
+    objective = {"name": name} | ({"layers": ["convolution"]} if name == "manifold-mixup" else {})
+    values = settings(images, tmp_path / "run", objective=objective, epochs=1, augmenter=AUGMENTERS["sensei-sa"])
+    assert [rank["said"] for rank in run_ranks(processes, values, 2, tmp_path)] == ["", ""]
+    assert Run(tmp_path / "run").read_log()[0]["images"] == IMAGES
+
+
+def test_one_step_in_float32(processes: Any, images: Path, tmp_path: Path) -> None:
+    """From the same parents the same proposals; the sum over a batch is rounded otherwise: 1e-6 after a step."""
+    changes = {"model": "rank_net:single", "batch_size": IMAGES, "epochs": 1, "augmenter": AUGMENTERS["sensei"]}
+    changes["augmenter"] = changes["augmenter"] | {"warmup": 0}  # type: ignore[operator]
+    found = {
+        size: run_ranks(processes, settings(images, tmp_path / str(size), **changes), size, tmp_path) for size in (1, 2)
+    }
+    assert [step[0] for step in joined_steps(found[1])] == [step[0] for step in joined_steps(found[2])]
+    assert sorted(found[1][0]["proposals"]) == sorted(found[2][0]["proposals"] + found[2][1]["proposals"])
+    one, two = (read_checkpoint(Run(tmp_path / size).weights_path).tensors for size in ("1", "2"))
+    for name in one:
+        assert torch.allclose(one[name], two[name], rtol=0, atol=1e-6), name
+
+
+def test_killed_ranks_and_other_numbers_of_them(processes: Any, images: Path, tmp_path: Path) -> None:
+    """Begun on two, one killed; resumed on one, killed; resumed on two, the other killed; resumed on two to the end."""
+    changes = {"augmenter": AUGMENTERS["sensei-sa"], "checkpoint_minutes": 1e-9}  # after every step
+    run_ranks(processes, settings(images, tmp_path / "whole", **changes), 1, tmp_path)
+    values = settings(images, tmp_path / "broken", **changes)
+    for size, killed, step in ((2, 1, 3), (1, 0, 6), (2, 0, 5)):
+        found = run_ranks(processes, values, size, tmp_path, rank=killed, step=step, what="SIGKILL")
+        assert not found[killed]
+        left = [rank for rank in found if rank]
+        assert [rank["kind"] for rank in left] == ["RankLost"] * (size - 1)
+        assert all("lost another rank" in rank["said"] and "--resume" in rank["said"] for rank in left)
+        assert Run(tmp_path / "broken").last_checkpoint()[0] is not None
+    assert [rank["said"] for rank in run_ranks(processes, values, 2, tmp_path)] == ["", ""]
+    assert_alike(tmp_path / "whole", tmp_path / "broken")
+    assert len(Run(tmp_path / "broken").read_log()) == EPOCHS
+
+
+@pytest.mark.parametrize("what", ["SIGINT", "SIGTERM", "memory"])
+def test_all_ranks_stop_at_the_same_step(processes: Any, images: Path, tmp_path: Path, what: str) -> None:
+    values = settings(images, tmp_path / "run", augmenter=AUGMENTERS["sensei"])
+    found = run_ranks(processes, values, 2, tmp_path, rank=1, step=7, what=what)
+    assert found[0]["said"] == found[1]["said"] and len(found[0]["steps"]) == len(found[1]["steps"]) == 8
+    if what == "memory":
+        assert found[0]["kind"] == "TrainingStopped" and "rank 1 ran out of memory at epoch 1, step 2" in found[0]["said"]
+        assert last(tmp_path / "run")[1]["epoch"] == 1
+    else:
+        assert found[0]["kind"] == "Interrupted" and "epoch 1, step 3" in found[0]["said"]
+        assert last(tmp_path / "run")[1]["step"] == 3
+    assert [rank["said"] for rank in run_ranks(processes, values, 2, tmp_path)] == ["", ""]
+    run_ranks(processes, values | {"out": tmp_path / "whole"}, 1, tmp_path)
+    assert_alike(tmp_path / "whole", tmp_path / "run")
+
+
+def test_a_loss_that_is_not_finite_stops_all_and_names_the_sample(processes: Any, images: Path, tmp_path: Path) -> None:
+    values = settings(images, tmp_path / "run", augmenter=AUGMENTERS["random"], model="rank_net:poisoned")
+    found = run_ranks(processes, values, 2, tmp_path)
+    assert found[0]["kind"] == found[1]["kind"] == "TrainingStopped" and found[0]["said"] == found[1]["said"]
+    assert "not finite for sample" in found[0]["said"] and "rotation" in found[0]["said"]
+    assert len(found[0]["steps"]) == len(found[1]["steps"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "each", "sentence"),
+    [
+        ({}, ({}, {"seed": 3}), "seed: rank 0 has 0, but rank 1 has 3; all ranks train one run."),
+        ({}, ({}, {"data": "other"}), "data: rank 0 has 37 training images with the checksum "),
+        ({}, ({}, {"data": "nowhere.npz"}), "(said rank 1)"),
+        ({"model": "rank_net:with_norm"}, (), "rank_net:with_norm has BatchNorm layers"),
+        ({"model": "rank_net:idle"}, (), "some of its parameters take no part in the loss"),
+        ({"device": "cpu:0"}, (), "device: with several ranks it should be auto, cpu or cuda"),
+        ({"batch_size": 2}, ({}, {}, {}), "batch-size: 2 images can't be split over 3 ranks"),
+    ],
+    ids=["config", "data", "missing", "batchnorm", "idle", "device", "batch"],
+)
+def test_refusals(
+    processes: Any, images: Path, tmp_path: Path, changes: dict[str, Any], each: Any, sentence: str
+) -> None:
+    if each and each[1].get("data") == "other":  # the same name, other pixels
+        with np.load(images) as found:
+            arrays = dict(found)
+        arrays["x_train"][5, 0, 0] += 1
+        for number in (0, 1):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            np.savez(folder / "fashion-mini.npz", **arrays) if number else (folder / "x").touch()
+        np.savez(tmp_path / "other.npz", **arrays)
+        each = ({}, {"data": str(tmp_path / "other.npz")})
+        sentence = "rank 0 has"
+    values = settings(images, tmp_path / "run", epochs=1, **changes)
+    ranks = run_ranks(processes, values, len(each) or 2, tmp_path, each)
+    assert [rank["kind"] for rank in ranks] == ["UserError"] * len(ranks)
+    assert len({rank["said"] for rank in ranks}) == 1 and sentence in ranks[0]["said"]
+    if "idle" not in values["model"]:
+        assert not (tmp_path / "run").exists()
+
+
+def test_what_travels_beside_the_gradients(processes: Any, images: Path, tmp_path: Path) -> None:
+    """A flag on the device (4 bytes) and three on the hosts per step; per checkpoint what was found of each sample.
+
+    ResNet-18's gradients are 44.7 MB per step. The store of a sample of T6 with ten survivors has 161 bytes, so a batch
+    of 512 adds 80 kB to them: 0.2 %.
+    """
+    changes = {"epochs": 3, "augmenter": {"name": "sensei", "population": 10}, "space": "t6"}
+    few = run_ranks(processes, settings(images, tmp_path / "few", **changes), 2, tmp_path)
+    many = run_ranks(processes, settings(images, tmp_path / "many", **changes | {"epochs": 5}), 2, tmp_path)
+    per_epoch = (many[0]["sent"] - few[0]["sent"]) / 2
+    population = last(tmp_path / "few")[0]
+    per_sample = sum(
+        tensor[0].numel() * tensor.element_size()
+        for name, tensor in population.items()
+        if name.startswith("augmenter.") and tensor.ndim and len(tensor) == IMAGES
+    )
+    words = 5 * (4 + 3) + 2 * (3 * 8 + 2 * 8) + 8  # flags of 5 steps; sums and counts, twice; a word that all is written
+    assert per_epoch == 19 * per_sample + words
+    resnet18 = 4 * 11_173_962
+    assert (256 * per_sample + 7 + words / 5) / resnet18 < 0.01
+
+
+def test_torchrun_trains_refuses_and_picks_up_a_lost_rank(images: Path, tmp_path: Path) -> None:
+    """The command itself: one of the ranks kills itself once; torchrun starts both again and the run goes on."""
+    (tmp_path / "dying.py").write_text(
+        "import os, signal\nfrom rank_net import Net\n\n\nclass Dying(Net):\n    passes = 0\n\n"
+        "    def forward(self, images):\n        Dying.passes += self.training\n"
+        "        if os.environ['RANK'] == '1' and Dying.passes == 12 and os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
+        "            os.kill(os.getpid(), signal.SIGKILL)\n        return super().forward(images)\n"
+    )
+    source = Path(__file__).parents[2] / "src"
+    path = os.pathsep.join([str(source), str(Path(__file__).parent), str(tmp_path)])
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
+    train_it = ["-m", "ukemi", "train", "--data", str(images), "--epochs", "3", "--batch-size", "8", "--device", "cpu"]
+    train_it += ["--model", "dying:Dying", "--validation", "0", "--out", str(tmp_path / "run")]
+    ended = subprocess.run(
+        [*launcher, "--max-restarts", "1", "--monitor-interval", "0.1", *train_it],
+        env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert ended.returncode == 0, ended.stderr
+    run = Run(tmp_path / "run")
+    assert [line["epoch"] for line in run.read_log()] == [0, 1, 2] and run.weights_path.exists()
+    assert ended.stdout.count("weights:") == 1
