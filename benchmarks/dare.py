@@ -141,6 +141,9 @@ def main() -> None:
     args = parser.parse_args()
     if args.verb == "report":
         text = report(tables(args.file), read(args.out), methods)
+        for picture in sorted(args.out.parent.glob("dare-figure-1-*.png")):
+            text += f"\nFigure 1, {picture.stem.removeprefix('dare-figure-1-')}: Grad-CAM for each model's own answer,"
+            text += f" which stands beneath.\n\n![Grad-CAM before and after]({picture.name})\n"
         args.out.with_suffix(".md").write_text(text)
         print(text)
     else:

@@ -321,7 +321,7 @@ class Cell:
         return {"mine": mined, "slice": sliced, "tune": known.get(method, 0.0)}
 
     def figure(self, path: Path) -> None:
-        """Figure 1 with the first test image that the three models recognise clean, and C&W and BIM turned."""
+        """Figure 1 with the first test image that C&W and BIM both turned; each map is for the model's own answer."""
         models = {name: self.made(method) for name, method in FIGURE.items()}
         there = {name: model for name, model in models.items() if model is not None}
         turned = {name: self.adversarial(name, "test") for name in ("cw", "bim")}
