@@ -1,5 +1,8 @@
 """Networks without BatchNorm for trainings on several ranks, and one with it."""
 
+import os
+import signal
+
 import torch
 from torch import Tensor, nn
 
@@ -56,3 +59,22 @@ class Poisoned(Net):
 
 def poisoned() -> nn.Module:
     return Poisoned()
+
+
+class Dying(Net):
+    """Kills the second rank in its twelfth step, the first time that it is started."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passes = 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.passes += self.training
+        first_start = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+        if first_start and os.environ["RANK"] == "1" and self.passes == 12:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().forward(images)
+
+
+def dying() -> nn.Module:
+    return Dying()

@@ -3,7 +3,6 @@
 import json
 import multiprocessing
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from ukemi.training import Run, TrainConfig, train
+from ukemi.training import Run
 from ukemi.training.checkpoints import newest, read_checkpoint
 from ukemi.training.setup import batches_of_epoch
 
@@ -66,7 +65,12 @@ def settings(images: Path, out: Path, **changes: Any) -> dict[str, Any]:
 
 
 def run_ranks(
-    processes: Any, values: dict[str, Any], size: int, notes: Path, each: tuple[dict[str, Any], ...] = (), **special: Any
+    processes: Any,
+    values: dict[str, Any],
+    size: int,
+    notes: Path,
+    each: tuple[dict[str, Any], ...] = (),
+    **special: Any,
 ) -> list[dict[str, Any]]:
     """What every rank wrote down; a rank that was killed wrote nothing. `each` changes the values of single ranks."""
     port = free_port()
@@ -220,7 +224,9 @@ def test_all_ranks_stop_at_the_same_step(processes: Any, images: Path, tmp_path:
     found = run_ranks(processes, values, 2, tmp_path, rank=1, step=7, what=what)
     assert found[0]["said"] == found[1]["said"] and len(found[0]["steps"]) == len(found[1]["steps"]) == 8
     if what == "memory":
-        assert found[0]["kind"] == "TrainingStopped" and "rank 1 ran out of memory at epoch 1, step 2" in found[0]["said"]
+        assert (
+            found[0]["kind"] == "TrainingStopped" and "rank 1 ran out of memory at epoch 1, step 2" in found[0]["said"]
+        )
         assert last(tmp_path / "run")[1]["epoch"] == 1
     else:
         assert found[0]["kind"] == "Interrupted" and "epoch 1, step 3" in found[0]["said"]
@@ -281,7 +287,7 @@ def test_what_travels_beside_the_gradients(processes: Any, images: Path, tmp_pat
     """
     changes = {"epochs": 3, "augmenter": {"name": "sensei", "population": 10}, "space": "t6"}
     few = run_ranks(processes, settings(images, tmp_path / "few", **changes), 2, tmp_path)
-    many = run_ranks(processes, settings(images, tmp_path / "many", **changes | {"epochs": 5}), 2, tmp_path)
+    many = run_ranks(processes, settings(images, tmp_path / "all", **changes | {"epochs": 5}), 2, tmp_path)
     per_epoch = (many[0]["sent"] - few[0]["sent"]) / 2
     population = last(tmp_path / "few")[0]
     per_sample = sum(
@@ -289,7 +295,9 @@ def test_what_travels_beside_the_gradients(processes: Any, images: Path, tmp_pat
         for name, tensor in population.items()
         if name.startswith("augmenter.") and tensor.ndim and len(tensor) == IMAGES
     )
-    words = 5 * (4 + 3) + 2 * (3 * 8 + 2 * 8) + 8  # flags of 5 steps; sums and counts, twice; a word that all is written
+    words = (
+        5 * (4 + 3) + 2 * (3 * 8 + 2 * 8) + 8
+    )  # flags of 5 steps; sums and counts, twice; a word that all is written
     assert per_epoch == 19 * per_sample + words
     resnet18 = 4 * 11_173_962
     assert (256 * per_sample + 7 + words / 5) / resnet18 < 0.01
@@ -297,17 +305,11 @@ def test_what_travels_beside_the_gradients(processes: Any, images: Path, tmp_pat
 
 def test_torchrun_trains_refuses_and_picks_up_a_lost_rank(images: Path, tmp_path: Path) -> None:
     """The command itself: one of the ranks kills itself once; torchrun starts both again and the run goes on."""
-    (tmp_path / "dying.py").write_text(
-        "import os, signal\nfrom rank_net import Net\n\n\nclass Dying(Net):\n    passes = 0\n\n"
-        "    def forward(self, images):\n        Dying.passes += self.training\n"
-        "        if os.environ['RANK'] == '1' and Dying.passes == 12 and os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
-        "            os.kill(os.getpid(), signal.SIGKILL)\n        return super().forward(images)\n"
-    )
     source = Path(__file__).parents[2] / "src"
-    path = os.pathsep.join([str(source), str(Path(__file__).parent), str(tmp_path)])
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
+    path = os.pathsep.join([str(source), str(Path(__file__).parent)])
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
     train_it = ["-m", "ukemi", "train", "--data", str(images), "--epochs", "3", "--batch-size", "8", "--device", "cpu"]
-    train_it += ["--model", "dying:Dying", "--validation", "0", "--out", str(tmp_path / "run")]
+    train_it += ["--model", "rank_net:dying", "--validation", "0", "--out", str(tmp_path / "run")]
     ended = subprocess.run(
         [*launcher, "--max-restarts", "1", "--monitor-interval", "0.1", *train_it],
         env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
