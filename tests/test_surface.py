@@ -54,6 +54,7 @@ ORDER = [
     "reports",
     "recipes",
     "cli",
+    "__main__",
 ]
 
 PUBLIC = [

@@ -282,8 +282,8 @@ def test_refusals(
 def test_what_travels_beside_the_gradients(processes: Any, images: Path, tmp_path: Path) -> None:
     """A flag on the device (4 bytes) and three on the hosts per step; per checkpoint what was found of each sample.
 
-    ResNet-18's gradients are 44.7 MB per step. The store of a sample of T6 with ten survivors has 161 bytes, so a batch
-    of 512 adds 80 kB to them: 0.2 %.
+    ResNet-18's gradients are 44.7 MB per step. The store of a sample of T6 with ten survivors has 162 bytes, so a batch
+    of 512 adds 83 kB to them: 0.2 %.
     """
     changes = {"epochs": 3, "augmenter": {"name": "sensei", "population": 10}, "space": "t6"}
     few = run_ranks(processes, settings(images, tmp_path / "few", **changes), 2, tmp_path)
