@@ -6,6 +6,9 @@ import signal
 import torch
 from torch import Tensor, nn
 
+from ukemi import UserError
+from ukemi.data import DataSet, labelled
+
 
 class Net(nn.Module):
     """One small convolution and a linear head, in the type of its weights."""
@@ -78,3 +81,18 @@ class Dying(Net):
 
 def dying() -> nn.Module:
     return Dying()
+
+
+def data() -> DataSet:
+    """One pixel differs between ranks."""
+    pixels = torch.zeros(32, 1, 12, 12, dtype=torch.uint8)
+    pixels[5, 0, 3, 3] = int(os.environ["RANK"])
+    found = labelled(pixels, torch.arange(32) % 4)
+    return DataSet("data", found, found)
+
+
+def absent_data() -> DataSet:
+    """There on the first rank only."""
+    if os.environ["RANK"] != "0":
+        raise UserError("data: it is not on this machine")
+    return data()
