@@ -58,6 +58,7 @@ ORDER = [
     "reports",
     "recipes",
     "cli",
+    "__main__",
 ]
 
 PUBLIC = [

@@ -14,6 +14,8 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from ukemi.errors import UserError
 
@@ -39,8 +41,12 @@ class Ranks:
             return cls(dist.get_rank(), dist.get_world_size())
         if launched() == 1:
             return cls()
-        dist.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo", timeout=PATIENCE)
-        found = cls(dist.get_rank(), dist.get_world_size())
+        store, rank, size = next(iter(rendezvous("env://", timeout=PATIENCE)))
+        # torchrun may keep its store when it starts ranks again, with the addresses of those that are gone
+        store = PrefixStore(f"start-{_starts()}", store)
+        backend = "cpu:gloo,cuda:nccl" if gpu else "gloo"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
+        found = cls(rank, size)
         found._joined = True
         return found
 
@@ -187,7 +193,11 @@ def local_rank() -> int:
 
 def restarted() -> bool:
     """Whether torchrun started this process again, after a rank was lost."""
-    return launched() > 1 and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
+    return launched() > 1 and _starts() > 0
+
+
+def _starts() -> int:
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
 
 
 def out_of_memory(error: BaseException) -> bool:

@@ -43,7 +43,7 @@ def child(values: Values, rank: int, size: int, port: int, notes: str, special: 
     _misbehave(rank, special)
     folder = Path(values["out"])
     try:
-        if special.get("resume") or (folder / "config.toml").exists() and not special.get("anew"):
+        if (folder / "config.toml").exists():
             train(Run.config_of(folder), resume=True, quiet=True)
         else:
             train(TrainConfig(**values), quiet=True)

@@ -1,7 +1,13 @@
 """Networks without BatchNorm for trainings on several ranks, and one with it."""
 
+import os
+import signal
+
 import torch
 from torch import Tensor, nn
+
+from ukemi import UserError
+from ukemi.data import DataSet, labelled
 
 
 class Net(nn.Module):
@@ -56,3 +62,37 @@ class Poisoned(Net):
 
 def poisoned() -> nn.Module:
     return Poisoned()
+
+
+class Dying(Net):
+    """Kills the second rank in its twelfth step, the first time that it is started."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passes = 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.passes += self.training
+        first_start = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+        if first_start and os.environ["RANK"] == "1" and self.passes == 12:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().forward(images)
+
+
+def dying() -> nn.Module:
+    return Dying()
+
+
+def data() -> DataSet:
+    """One pixel differs between ranks."""
+    pixels = torch.zeros(32, 1, 12, 12, dtype=torch.uint8)
+    pixels[5, 0, 3, 3] = int(os.environ["RANK"])
+    found = labelled(pixels, torch.arange(32) % 4)
+    return DataSet("data", found, found)
+
+
+def absent_data() -> DataSet:
+    """There on the first rank only."""
+    if os.environ["RANK"] != "0":
+        raise UserError("data: it is not on this machine")
+    return data()

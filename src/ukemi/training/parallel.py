@@ -5,6 +5,7 @@ DistributedDataParallel; what the search remembers of each sample is merged befo
 """
 
 import hashlib
+import inspect
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -99,7 +100,9 @@ def together_trained(objective: Objective, network: nn.Module, ranks: Ranks) -> 
     if ranks.alone:
         return None
     # buffers are equal on all ranks already: BatchNorm's are shared, and nothing else changes while training
-    return DistributedDataParallel(_Whole(objective, network), broadcast_buffers=False)
+    known = inspect.signature(DistributedDataParallel).parameters
+    option = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"  # until torch 2.12
+    return DistributedDataParallel(_Whole(objective, network), **{option: False})  # type: ignore[arg-type]
 
 
 @contextmanager
