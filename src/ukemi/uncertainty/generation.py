@@ -27,6 +27,8 @@ from ukemi.uncertainty.targets import Target
 
 VALUES = {"cpu": 2**23, "cuda": 2**26}
 """pixel values that the individuals of one block of seeds may have"""
+EDGE = 0.9
+"""how often a drawn pixel lies at an end of the ball, where nothing else is said"""
 CHECK, CONFIRM = 1_000_000, 2_000_000
 """turns of masks that no generation uses: from CHECK on to check a find during the search, CONFIRM to count it"""
 CHECKS = 4
@@ -49,8 +51,9 @@ class SearchSettings(Schema):
     """The share of pixels that a child has from its second parent."""
     mutation: Number = Field(0.02, ge=0, le=1)
     """The share of pixel values that are drawn anew in a child; 0 leaves mutation out, as the paper does."""
-    edge: Number = Field(0.9, ge=0, lt=1)
-    """How often a drawn pixel lies at an end of the ball instead of inside it."""
+    edge: Annotated[Number, Field(ge=0, lt=1)] | None = None
+    """How often a drawn pixel lies at an end of the ball, or a drawn gene at an end of its range, instead of inside;
+    default: 0.9 for pixels, 0.5 for genes."""
     grains: tuple[Annotated[int, Field(ge=1)], ...] = Field((1, 2, 4), min_length=1)
     """Sides of the square patches in which noise and mutation are drawn, in turns from individual to individual: a
     patch moves a network more than as many single pixels."""
@@ -115,8 +118,11 @@ class PixelMaker:
 
     def first(self, count: int) -> Tensor:
         return pixels.noisy(
-            self._box, self._index, count, seed=self._seed, edge=self._settings.edge, grains=self._settings.grains
+            self._box, self._index, count, seed=self._seed, edge=self._edge(), grains=self._settings.grains
         )
+
+    def _edge(self) -> float:
+        return EDGE if self._settings.edge is None else self._settings.edge
 
     def images(self, codes: Tensor) -> Tensor:
         return codes
@@ -136,7 +142,7 @@ class PixelMaker:
         )
         first, second = (pixels.rows_of(codes, half) for half in chosen.chunk(2, 1))
         made = pixels.exchanged(first, second, self._index, share=told.exchange, **key)
-        kind = {"rate": told.mutation, "edge": told.edge, "grains": told.grains}
+        kind = {"rate": told.mutation, "edge": self._edge(), "grains": told.grains}
         made = pixels.mutated(made, self._box, self._index, **kind, **key)  # type: ignore[arg-type]
         best = fitness_NK.argsort(dim=1, descending=True, stable=True)[:, :elite]
         return torch.cat([pixels.rows_of(codes, best), made], 1)
