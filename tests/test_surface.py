@@ -101,7 +101,7 @@ FLAGS = {
         keep-fuzzed mean model model-arguments out own-dropout-only passes pcs-thresholds profile run seed sets size
         split std validation-images variants vr-thresholds weights""",
     "generate": """against attacks confidence data data-folder device dropout edge elite ensemble epsilon exchange
-        gallery generations generator goal images mean model model-arguments mutation out own-dropout-only passes
+        gallery generations generator goal grains images mean model model-arguments mutation out own-dropout-only passes
         pattern pcs-thresholds population profile run seed size space split std tournament validation-images
         vr-thresholds weights""",
     "search": """data data-folder device generations genes grid images levels mean methods model model-arguments out run

@@ -23,7 +23,7 @@ from ukemi.uncertainty import (
     measured,
     natural,
 )
-from ukemi.uncertainty.generation import CONFIRM
+from ukemi.uncertainty.generation import CHECK, CONFIRM, _Search
 from ukemi.uncertainty.patterns import PATTERNS, patterns_of
 from ukemi.uncertainty.pixels import between, exchanged, mutated, noisy, rows_of
 
@@ -52,13 +52,13 @@ def test_every_operator_stays_in_ball_and_box(
         far = (made - images[:, None]).abs().flatten(1).amax(1)
         return bool((far <= radius).all()) and float(made.min()) >= 0 and float(made.max()) <= 1
 
-    first = noisy(box, index, 5, seed=seed, edge=edge)
+    first = noisy(box, index, 5, seed=seed, edge=edge, grains=(1, 2))
     assert held(first)
     chosen = tournament(torch.rand(2, 5), index, 10, rounds=2, seed=seed, epoch=1)
     one, two = (rows_of(first, half) for half in chosen.chunk(2, 1))
     child = exchanged(one, two, index, share=share, seed=seed, generation=1)
     assert held(child)
-    assert held(mutated(child, box, index, rate=rate, seed=seed, generation=1, edge=edge))
+    assert held(mutated(child, box, index, rate=rate, seed=seed, generation=1, edge=edge, grains=(2, 3)))
     assert held(between(torch.rand(2, 5, 2, 3, 4), box))
 
 
@@ -90,6 +90,42 @@ def test_noise_at_the_ends_is_as_frequent_as_said() -> None:
     assert float((made == 0).double().mean()) == pytest.approx(0.2, abs=0.02)
     inner = made[(made > 0) & (made < 1)]
     assert float(inner.mean()) == pytest.approx(0.5, abs=0.02)
+
+
+def test_patches_are_drawn_as_one_and_individuals_take_turns() -> None:
+    box = (torch.zeros(2, 3, 7, 9), torch.ones(2, 3, 7, 9))
+    index = torch.tensor([4, 9])
+    made, single = (noisy(box, index, 5, seed=2, grains=grains) for grains in ((1, 2, 4), (1,)))
+    for number in range(5):
+        side = (1, 2, 4)[number % 3]
+        for row in range(7):
+            for column in range(9):
+                first = single[:, number, :, row // side * side, column // side * side]
+                assert torch.equal(made[:, number, :, row, column], first)
+    assert torch.equal(made[:, 0], single[:, 0]) and not torch.equal(made[:, 1], single[:, 1])
+    still = torch.full((2, 3, 3, 7, 9), 2.0)
+    changed = mutated(still, box, index, rate=0.3, seed=0, generation=1, grains=(7,)) != 2
+    assert torch.equal(changed, changed[..., :1, :].expand_as(changed)) and 0 < int(changed.sum()) < changed.numel()
+
+
+def test_a_find_must_hold_over_all_checks_together(dropping: nn.Module, recognised: Data) -> None:
+    """Its mean VR over four more sets of masks lies beyond the limit by the sampling error of one set."""
+    source, target = DropoutPasses(dropping, 10), Target("LH", "kept", Thresholds((0.9, 0.9), (0.1, 0.1)))
+    search = _Search(source, target, SearchSettings(), *_rows(recognised))
+    images, labels, index = _rows(recognised)
+    found = search._holds(images, torch.arange(len(index)), 3)
+    turns = [CHECK + 4 * 3 + check for check in range(4)]
+    drawn = [source(images, index, turn=turn) for turn in turns]
+    prediction, vr = drawn[0].certain.argmax(1), torch.cat([one.drawn for one in drawn]).argmax(2)
+    vr = (vr != drawn[0].certain.argmax(1)).double().mean(0)
+    top = drawn[0].certain.double().topk(2, 1).values
+    wanted = (prediction == labels) & (top[:, 0] - top[:, 1] < 0.9) & (vr >= 0.1 + (0.1 * 0.9 / 10) ** 0.5)
+    assert torch.equal(found, wanted) and 0 < int(found.sum()) < len(index)
+
+
+def _rows(data: Data) -> tuple[Tensor, Tensor, Tensor]:
+    batch = data.batch(torch.arange(len(data)), "cpu")
+    return batch.images, batch.labels, batch.index
 
 
 def test_the_fitter_wins_its_tournament() -> None:

@@ -12,6 +12,8 @@ from ukemi.variations import vary
 
 SURVIVING = 0.4
 """the share of a generation that has children"""
+EDGE = 0.5
+"""how often a drawn gene lies at an end of its range, where nothing else is said"""
 
 
 class NaturalMaker:
@@ -42,7 +44,7 @@ class NaturalMaker:
             self._space,
             seed=self._seed,
             epoch=generation,
-            how=Breeding(edge=told.edge, apart=True),
+            how=Breeding(edge=EDGE if told.edge is None else told.edge, apart=True),
         )
         return torch.cat([parents_NSG[:, :elite], made], 1)
 

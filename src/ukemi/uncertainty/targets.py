@@ -47,8 +47,9 @@ class Target:
         if self.goal not in GOALS:
             raise UserError(f"goal: {self.goal!r} is none of {', '.join(GOALS)}.")
 
-    def scored(self, sampled: Sampled, labels_N: Tensor) -> "Scores":
-        """How well N inputs, seeds of these labels, meet the target."""
+    def scored(self, sampled: Sampled, labels_N: Tensor, passes: int | None = None) -> "Scores":
+        """How well N inputs, seeds of these labels, meet the target; safely so means by the sampling error of `passes`
+        passes (default: as many as were sampled)."""
         certain, drawn = sampled.certain.double(), sampled.drawn.double()
         prediction_N = certain.argmax(1)
         pcs_N = prediction_confidence(certain, self.confidence)
@@ -56,7 +57,7 @@ class Target:
         smooth_N = 1 - drawn.mean(0).gather(1, prediction_N[:, None])[:, 0]
         at_goal_N = (prediction_N == labels_N) == (self.goal == "kept")
         met_N = at_goal_N & (patterns_of(pcs_N, vr_N, self.thresholds) == number_of(self.pattern))
-        short_N, beyond_N, safe_N = self._distances(pcs_N, vr_N, smooth_N, len(drawn))
+        short_N, beyond_N, safe_N = self._distances(pcs_N, vr_N, smooth_N, passes or len(drawn))
         inside_N = torch.where(met_N & safe_N, 1 + beyond_N, -short_N)
         fitness_N = torch.where(at_goal_N, inside_N, -2 - self._to_goal(certain, labels_N))
         return Scores(fitness_N, met_N, met_N & safe_N)
