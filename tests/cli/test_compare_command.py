@@ -10,6 +10,7 @@ from ukemi.cli.main import run
 
 SMALL = ["--data", "small.npz", "--train", "epochs=1", "batch-size=32", "--images", "16", "--grids", "t2-27"]
 SMALL += ["--device", "cpu", "--seeds", "2"]
+HEAD = 'paper = "own"\ntable = "Table 9"\nabout = "Mine"\nminutes = { small = 1, full = 1 }\n'
 TOML = """
 title = "Own"
 seeds = 1
@@ -103,13 +104,7 @@ def test_recipes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_recipe_of_ones_own_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    head = 'paper = "own"
-table = "Table 9"
-about = "Mine"
-minutes = { small = 1, full = 1 }
-
-[common]
-'
+    head = HEAD + "\n[common]\nseeds = 3\n"
     tables = TOML.replace('title = "Own"\nseeds = 1\n', "")
     for table in ("train", "cases", "methods"):
         tables = tables.replace(f"[{table}]", f"[common.{table}]")
