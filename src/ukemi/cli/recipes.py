@@ -19,8 +19,6 @@ def run(arguments: list[str]) -> int:
         times = ", ".join(f"{size} {duration(60 * recipe.minutes[size])}" for size in SIZES)
         console.print(f"[bold]{name:<19}[/] paper {recipe.paper}, {recipe.table}; about {times}", soft_wrap=True)
         console.print(f"{'':19} {recipe.about}", soft_wrap=True, markup=False)
-    console.print(
-        "\nsmall: two CPU cores and the embedded images; full: one GPU and the paper's data, a rough estimate."
-    )
-    console.print("ukemi run NAME --size SIZE")
+    console.print("\nukemi run NAME --size small: two CPU cores, embedded images")
+    console.print("ukemi run NAME --size full:  one GPU, the paper's data; its time is a rough estimate")
     return 0

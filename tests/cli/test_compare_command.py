@@ -1,0 +1,118 @@
+"""`ukemi compare`, `ukemi recipes` and `ukemi run` as a user calls them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ukemi.cli.main import run
+
+SMALL = ["--data", "small.npz", "--train", "epochs=1", "batch-size=32", "--images", "16", "--grids", "t2-27"]
+SMALL += ["--device", "cpu", "--seeds", "2"]
+HEAD = 'paper = "own"\ntable = "Table 9"\nabout = "Mine"\nminutes = { small = 1, full = 1 }\n'
+TOML = """
+title = "Own"
+seeds = 1
+images = 20
+grids = ["t2-27"]
+baseline = "worst"
+
+[train]
+epochs = 1
+batch-size = 32
+space = "t2"
+data = "small.npz"
+
+[[cases]]
+name = "smooth"
+smoothing = 0.1
+
+[[methods]]
+name = "random"
+augmenter = "random"
+
+[[methods]]
+name = "worst"
+augmenter = { name = "worst-of", k = 2 }
+"""
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    pixels = np.random.default_rng(0).integers(0, 256, (128, 12, 12)).astype(np.uint8)
+    labels = np.arange(128) % 4
+    np.savez("small.npz", x_train=pixels[:96], y_train=labels[:96], x_test=pixels[96:], y_test=labels[96:])
+
+
+def test_flags_end_to_end(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["compare", "--methods", "standard", "worst-of,k=2", *SMALL, "--attacks", "fgsm,epsilon=4/255"]
+    assert run([*flags, "--attack-images", "20"]) == 0
+    said = capsys.readouterr().out
+    assert "holds best" in said and "worst-of,k=2" in said and max(map(len, said.splitlines())) <= 80
+    found = json.loads(Path("comparison/comparison.json").read_text())
+    assert found["methods"] == ["standard", "worst-of,k=2"] and found["baseline"] == "standard"
+    assert found["settings"]["train"] == {"epochs": 1, "batch_size": 32} and found["open_runs"] == 0
+    assert found["command"].startswith("ukemi compare --methods standard worst-of,k=2 --data small.npz --train")
+    measures = found["cases"][0]["methods"]["standard"].keys()
+    assert {"accuracy", "robust", "attacked", "robustness", "seconds"} <= measures
+    assert len(list(Path("comparison/runs").iterdir())) == 4
+    assert not list(Path("comparison/runs").glob("*/checkpoints"))  # a finished run keeps its weights alone
+
+
+def test_a_toml_file_and_flags_on_top(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("own.toml").write_text(TOML)
+    assert run(["compare", "--config", "own.toml", "--out", "there", "--device", "cpu", "--images", "10"]) == 0
+    assert "one seed" in capsys.readouterr().out
+    found = json.loads(Path("there/comparison.json").read_text())
+    assert found["baseline"] == "worst" and found["cases"][0]["case"] == "smooth" and found["settings"]["images"] == 10
+    assert found["cases"][0]["pairs"][0]["t_interval_95_over_seeds"] is None
+    assert "Own" in Path("there/page.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["compare", "--methods", "luck"], "methods: 'luck' is none of standard"),
+        (["compare", "--train", "epochs"], "'epochs' should have the form SETTING=VALUE"),
+        (["compare", "--train", "speed=3"], "train.speed is no setting of `ukemi train`"),
+        (["compare", "--data", "nothing"], "data: 'nothing' is neither a known set"),
+        (["compare", "--models", "nothing"], "model"),
+        (["compare", "--device", "cuda:99"], "device: 'cuda:99' is not there"),
+        (["compare", "--attacks", "fgsm"], "epsilon: fgsm needs it"),
+        (["compare", "--out", "file"], "out: file is a file"),
+        (["run"], "the name of a recipe is needed"),
+        (["run", "nothing"], "recipe: 'nothing' is none of augmentation-exp1"),
+        (["run", "nothing.toml"], "there is no file nothing.toml"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_exit_code_2(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("file").write_text("")
+    code, err = run(arguments), capsys.readouterr().err
+    assert code == 2 and said in err and err.count("\n") == 1 and "Traceback" not in err
+    assert not Path("comparison").exists() and not Path("runs").exists()
+
+
+def test_recipes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["recipes"]) == 0
+    said = capsys.readouterr().out
+    assert "sensei-exp2" in said and "paper 1 SENSEI, Table 2" in said and "ukemi run NAME --size small" in said
+
+
+def test_a_recipe_of_ones_own_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    head = HEAD + "\n[common]\nseeds = 3\n"
+    tables = TOML.replace('title = "Own"\nseeds = 1\n', "")
+    for table in ("train", "cases", "methods"):
+        tables = tables.replace(f"[{table}]", f"[common.{table}]")
+    Path("mine.toml").write_text(f"{head}{tables}\n[small]\n[full]\n")
+    assert run(["run", "mine.toml", "--seeds", "1", "--device", "cpu", "--equal-cost"]) == 0
+    said = capsys.readouterr().out
+    assert "Paper own, Table 9; recipe mine, size small." in said
+    found = json.loads(Path("runs/recipes/mine-small/comparison.json").read_text())
+    epochs = {name: one["epochs"]["mean"] for name, one in found["cases"][0]["methods"].items()}
+    assert epochs == {"random": 2, "worst": 1} and found["title"] == "Mine"
+    assert len(list(Path("runs/recipes/runs").iterdir())) == 2

@@ -1,0 +1,80 @@
+"""From outcomes to the answer, on outcomes made by hand."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from comparison_samples import CASE, OUTCOMES, comparison, outcome
+
+from ukemi.comparing.result import CaseResult, summary
+from ukemi.measures.statistics import paired
+
+
+def test_pairs_have_the_same_seeds_and_the_same_images() -> None:
+    pair = CASE.pair("search", "luck", "robust")
+    assert pair is not None
+    values = [[OUTCOMES[name][seed].measures["robust"] for seed in (0, 1, 2)] for name in ("search", "luck")]
+    assert pair.over_seeds == paired(values[0], values[1]) and pair.over_seeds.wins == 3
+    low, high = pair.over_images or (0, 0)
+    assert low < pair.over_seeds.mean < high and low > 0
+    assert CASE.pair("search", "luck", "seconds").over_images is None  # type: ignore[union-attr]
+    assert CASE.pair("search", "nobody", "robust") is None
+
+
+def test_seeds_that_only_one_has_are_left_out() -> None:
+    outcomes = {"a": {0: outcome(0.5), 1: outcome(0.7)}, "b": {1: outcome(0.6), 2: outcome(0.1)}}
+    pair = CaseResult("case", ("t3-81",), outcomes, {}).pair("a", "b", "robust")
+    assert pair is not None and pair.over_seeds.differences == pytest.approx((0.1,))
+
+
+def test_images_are_matched_by_their_identity_where_the_seed_splits_the_data() -> None:
+    """Seed 0 tests images 0..9, seed 1 tests 5..14: image 7 counts once, with the mean of its two differences."""
+
+    def half(first: int, right: int, all_right: bool) -> object:
+        kept = torch.arange(10) < right if not all_right else torch.ones(10, dtype=torch.bool)
+        one = outcome(float(kept.float().mean()), images=10)
+        return replace(one, images={"robust": kept}, index={"robust": torch.arange(first, first + 10)})
+
+    outcomes = {"a": {0: half(0, 0, True), 1: half(5, 0, True)}, "b": {0: half(0, 5, False), 1: half(5, 0, True)}}
+    pair = CaseResult("case", ("t3-81",), outcomes, {}).pair("a", "b", "robust")  # type: ignore[arg-type]
+    assert pair is not None and pair.over_seeds.mean == pytest.approx(0.25)
+    low, high = pair.over_images or (0, 0)
+    # of 15 images five (5..9) differ, each in one of the two seeds in which it was tested: 5 x 1/2 / 15
+    assert low < 2.5 / 15 < high
+
+
+def test_the_answer_is_the_best_against_the_one_behind_it() -> None:
+    found = comparison()
+    assert found.ranked() == ["search", "luck", "plain"]
+    pair = found.answer()
+    assert pair is not None and (pair.first, pair.second) == ("search", "luck") and pair.over_images is not None
+    other = CaseResult("other", ("t3-81",), {name: dict(seeds) for name, seeds in OUTCOMES.items()}, {})
+    both = replace(found, cases=(CASE, other))
+    pair = both.answer()
+    assert pair is not None and pair.over_images is None
+    assert pair.over_seeds.mean == pytest.approx(CASE.pair("search", "luck", "robust").over_seeds.mean)  # type: ignore[union-attr]
+    assert both.tally("search", "luck", "robust") == (2, 0, 0) and both.tally("luck", "search", "robust") == (0, 0, 2)
+    assert replace(found, methods=("plain",)).answer() is None
+
+
+def test_a_case_that_a_method_did_not_finish_is_left_out_of_its_mean_difference() -> None:
+    without = CaseResult("other", ("t3-81",), {"luck": OUTCOMES["luck"]}, {"search": {0: "diverged"}})
+    both = replace(comparison(), cases=(CASE, without))
+    overall = both.overall("search", "luck", "robust")
+    assert overall is not None and overall.over_seeds == CASE.pair("search", "luck", "robust").over_seeds  # type: ignore[union-attr]
+
+
+def test_the_summary_says_it_all_and_is_json() -> None:
+    missing = CaseResult("svhn", ("t3-81",), {}, {}, "the data set svhn is not there")
+    values = json.loads(json.dumps(summary(replace(comparison(), cases=(CASE, missing)), command="x"), allow_nan=False))
+    assert values["schema"] == 1 and values["command"] == "x" and values["baseline"] == "luck"
+    case = values["cases"][0]
+    assert set(case["methods"]) == {"plain", "luck", "search"} and values["cases"][1]["not_run"].endswith("not there")
+    robust = case["methods"]["search"]["robust"]
+    assert robust["n"] == 3 and robust["mean"] == pytest.approx(sum(robust["by_seed"].values()) / 3)
+    pairs = {(pair["first"], pair["second"], pair["measure"]): pair for pair in case["pairs"]}
+    assert len(pairs) == 3 * 2
+    assert pairs["search", "luck", "robust"]["verdict"] == "win"
+    assert len(pairs["search", "luck", "robust"]["bootstrap_95_over_images"]) == 2
+    assert values["overall"][1]["cases_won"] == 1 and values["answer"]["first"] == "search"

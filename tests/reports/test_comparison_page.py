@@ -1,0 +1,84 @@
+"""A comparison's sentences, tables and page."""
+
+import csv
+import io
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from report_samples import HOSTILE
+from rich.console import Console
+from test_report_page import read
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "comparing"))
+from comparison_samples import CASE, OUTCOMES, comparison
+
+from ukemi.comparing.result import CaseResult
+from ukemi.reports import comparison_answer, comparison_tables, comparison_texts, write_comparison
+from ukemi.reports.comparison import difference_rows, measure_rows
+from ukemi.reports.texts import Rows, as_latex, as_markdown
+
+
+def test_the_answer_says_which_by_how_much_and_how_sure() -> None:
+    first, second = comparison_answer(comparison())
+    assert first == "search holds best: 60.8\u202f% robust accuracy on fashion t3, 9.8 points above luck."
+    assert second.startswith("3 seeds tell the two apart: the 95 % interval is +9.3 to +10.3 points; for these very")
+    one = replace(CASE, outcomes={name: {0: seeds[0]} for name, seeds in OUTCOMES.items()})
+    assert comparison_answer(replace(comparison(), cases=(one,)))[1].startswith("With one seed nothing is known about")
+    same = replace(CASE, outcomes={"luck": OUTCOMES["luck"], "search": OUTCOMES["luck"]})
+    said = comparison_answer(replace(comparison(), cases=(same,), methods=("luck", "search"), open=2))
+    assert "don't tell the two apart" in said[1] and said[2] == "2 runs not finished yet."
+    assert comparison_answer(replace(comparison(), cases=())) == ["No run is finished yet."]
+
+
+def test_tables_fit_a_terminal_and_say_what_was_not_run() -> None:
+    missing = CaseResult("svhn", ("t3-81",), {}, {}, "the data are absent")
+    stopped = CaseResult("gtsrb", ("t3-81",), {"luck": OUTCOMES["luck"]}, {"search": {0: "diverged"}})
+    found = replace(comparison(), cases=(CASE, missing, stopped))
+    console = Console(width=80, file=io.StringIO())
+    for table in comparison_tables(found):
+        console.print(table)
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "not run" in said and "1 stopped" in said and "all cases" in said and "…" not in said
+    rows = measure_rows(found)
+    assert all(len(cells) == len(rows.names) for cells in rows.rows) and len(rows.rows) == 9
+    differences = difference_rows(found)
+    assert all(len(cells) == len(differences.names) for cells in differences.rows)
+    assert differences.rows[-1][:3] == ["all cases", "search", "+9.8"] and "per seed" in differences.names
+    assert differences.rows[-1][6] == "1/0/0 cases"
+
+
+def test_texts_are_markdown_latex_and_csv() -> None:
+    texts = comparison_texts(comparison())
+    assert texts["md"].count("| search | 3 | 84.0 ± 0.0 | 60.8 ± 0.8 |") == 1 and texts["tex"].count("tabular") == 4
+    rows = list(csv.DictReader(io.StringIO(texts["csv"].removeprefix("\ufeff"))))
+    assert len(rows) == 9 and rows[-1]["method"] == "search" and float(rows[-1]["robust"]) == pytest.approx(0.616)
+    assert as_latex(Rows(["a"], [["50 % & $x_1 ~ \\"]])).splitlines()[4] == (
+        r"50 \% \& \$x\_1 \textasciitilde{} \textbackslash{} \\"
+    )
+    assert as_markdown(Rows(["a", "b"], [])) == "| a | b |\n| --- | --- |\n"
+
+
+@pytest.mark.parametrize("title", ["Luck or search?", *HOSTILE])
+def test_the_page_gives_the_answer_first(title: str, tmp_path: Path) -> None:
+    case = replace(CASE, name=title, stopped={"plain": {3: title}})
+    missing = CaseResult("svhn", ("t3-81",), {}, {}, "the data are absent")
+    found = replace(comparison(), title=title, cases=(case, missing))
+    write_comparison(tmp_path, found, command=f"ukemi compare --title {title}", notes=["Two runs shared the machine."])
+    page = read(tmp_path / "page.html")
+    said = page.said()
+    assert said.index("search holds best") < said.index("Table") < said.index("Curves") < said.index("Cost")
+    assert "svhn was not run: the data are absent." in said and "Two runs shared the machine." in said
+    assert len(page.all("pre")) == 4 and title in said
+    values = json.loads((tmp_path / "comparison.json").read_text())
+    assert values["command"].startswith("ukemi compare") and values["versions"]["ukemi"]
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "comparison.json", "page.html", "table.csv", "table.md", "table.tex"
+    }  # fmt: skip
+
+
+def test_a_page_without_any_outcome_is_a_page(tmp_path: Path) -> None:
+    write_comparison(tmp_path, replace(comparison(), cases=()), command="ukemi compare")
+    assert "No run is finished yet." in read(tmp_path / "page.html").said()
