@@ -235,16 +235,20 @@ def _uncommon(lines: Sequence[Line], model: str) -> str:
 
 
 def _best(lines: Sequence[Line], model: str, score: Callable[[Line], float | None], wanted: str) -> str:
+    """Only groups of equal size are compared."""
+    rows = {row: [line for line in _of(lines, model, "retrain", row) if "after" in line] for row in ROWS[1:]}
+    most = max((line["samples"] for found in rows.values() for line in found), default=0)
     means = {}
-    for row in ROWS[1:]:
-        known = [score(line) for line in _of(lines, model, "retrain", row) if "after" in line]
-        values = [value for value in known if value is not None]
-        if values:
-            means[row] = mean(values)
+    for row, found in rows.items():
+        known = [value for value in map(score, found) if value is not None]
+        if known and all(line["samples"] == most for line in found):
+            means[row] = mean(known)
     if wanted not in means or len(means) < 2:
-        return "open"
+        fewer = [line["samples"] for line in rows[wanted]]
+        return f"open: {wanted} has {min(fewer)} of {most} inputs" if fewer else "open"
     best = max(means, key=lambda row: means[row])
-    return f"{'shown' if best == wanted else 'refuted'}: best {best} {means[best]:+.1%}, {wanted} {means[wanted]:+.1%}"
+    shown = best == wanted and means[best] > 0
+    return f"{'shown' if shown else 'refuted'}: best {best} {means[best]:+.1%}, {wanted} {means[wanted]:+.1%}"
 
 
 def _negative(lines: Sequence[Line], model: str) -> str:
@@ -254,8 +258,10 @@ def _negative(lines: Sequence[Line], model: str) -> str:
         means |= {row: mean(value for value in known if value is not None)} if known else {}
     if len(means) < 2:
         return "open"
-    said = ", ".join(f"{row} {gain:+.1%}" for row, gain in means.items())
-    return f"{'shown' if max(means.values()) < 0 else 'refuted'}: {said}"
+    plain = [_gain(line, "accuracy") for line in _of(lines, model, "retrain", ROWS[0]) if "after" in line]
+    control = mean(value for value in plain if value is not None) if plain else 0.0
+    said = ", ".join(f"{row} {gain:+.1%}" for row, gain in means.items()) + f", continued {control:+.1%}"
+    return f"{'shown' if max(means.values()) < min(0, control) else 'refuted'}: {said}"
 
 
 def _speed(lines: Sequence[Line]) -> str:

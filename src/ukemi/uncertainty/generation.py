@@ -45,9 +45,9 @@ class SearchSettings(Schema):
     """The budget: a seed without success stops here."""
     epsilon: Number = Field(8 / 255, gt=0, le=1)
     """How far a pixel may move, in pixels of 0..1: 8/255, or 0.3 for digits."""
-    tournament: int = Field(3, ge=1)
+    tournament: int = Field(8, ge=1)
     """How many individuals compete to be a parent."""
-    exchange: Number = Field(0.5, ge=0, le=1)
+    exchange: Number = Field(0.1, ge=0, le=1)
     """The share of pixels that a child has from its second parent."""
     mutation: Number = Field(0.02, ge=0, le=1)
     """The share of pixel values that are drawn anew in a child; 0 leaves mutation out, as the paper does."""
@@ -57,7 +57,7 @@ class SearchSettings(Schema):
     grains: tuple[Annotated[int, Field(ge=1)], ...] = Field((1, 2, 4), min_length=1)
     """Sides of the square patches in which noise and mutation are drawn, in turns from individual to individual: a
     patch moves a network more than as many single pixels."""
-    elite: int = Field(1, ge=0)
+    elite: int = Field(5, ge=0)
     """How many of the best live on unchanged."""
 
 
