@@ -1,9 +1,13 @@
 """Killed and started again it ends in the same table; several processes never run the same run twice."""
 
 import json
+import os
 import random
+import signal
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pytest
@@ -163,3 +167,36 @@ def test_progress_counts_all_runs_and_the_time_left(small: Path, tmp_path: Path)
 
 def test_the_child_has_a_network() -> None:
     assert sum(weight.numel() for weight in make().parameters()) == 36 * 4 + 4
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_workers_end_with_their_parent(how: int, small: Path, tmp_path: Path, processes: Any) -> None:
+    """Asked or not: at the next step, behind a checkpoint; the same command goes on from there."""
+    told = config(small, tmp_path, seeds=1, jobs=2, train={"epochs": 4000, "batch_size": 96, "space": "t2"})
+    parent = processes.Process(target=compared, args=(told, None, None))
+    parent.start()
+    logs = [one.run(told.out / "runs").log_path for one in plan_of(told).planned]
+    until(lambda: all(log.exists() for log in logs))
+    workers = [int((log.parent / "lock").read_text().split()[0]) for log in logs]
+    assert len(set(workers)) == 2 and parent.pid not in workers
+    os.kill(parent.pid, how)
+    parent.join(60)
+    assert parent.exitcode not in (0, None)
+    until(lambda: not any(map(alive, workers)))
+    assert all(list((log.parent / "checkpoints").glob("*.safetensors")) for log in logs)
+
+
+def until(true: Callable[[], bool]) -> None:
+    for _ in range(600):
+        if true():
+            return
+        sleep(0.1)
+    pytest.fail("waited in vain")
+
+
+def alive(pid: int) -> bool:
+    """A process that nobody has waited for yet is dead too."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False

@@ -16,7 +16,6 @@ from ukemi.schema import Fixed, Schema
 from ukemi.spaces import GRIDS
 from ukemi.training import TrainConfig
 
-RETRAIN = "retrain"
 STYX = "styx"
 """the named grid of attacks"""
 OWN = ("seed", "out")

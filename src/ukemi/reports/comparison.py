@@ -159,7 +159,8 @@ def _rich(rows: Rows, caption: str) -> Table:
     found = Table(caption=caption, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
     for name in rows.names:
         text = name in ("case", "method")
-        found.add_column(name.replace(" over ", "\nover "), justify="left" if text else "right", no_wrap=not text)
+        shown = name.replace(" over ", "\nover ").replace("/loss", "\n/loss")
+        found.add_column(shown, justify="left" if text else "right", no_wrap=not text, overflow="fold")
     for cells in rows.rows:
         found.add_row(*map(Text, cells))
     return found
