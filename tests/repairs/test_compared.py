@@ -12,7 +12,7 @@ from torch import nn
 from ukemi.attacks.config import AttackConfig
 from ukemi.data import Data
 from ukemi.measures.attacks import UnderAttack
-from ukemi.repairs import Column, lead, standing, verdict
+from ukemi.repairs import Column, columns_of, lead, verdict
 from ukemi.repairs.compared import beats, distances
 
 
@@ -36,7 +36,7 @@ def even(values: list[float], labels: list[int]) -> Data:
 def test_the_columns_of_a_model() -> None:
     data = even([0.1, 0.45, 0.6, 0.9, 0.4], [0, 0, 1, 1, 1])
     attacks = {"pgd": AttackConfig(attack="pgd", epsilon=0.2), "c&w": AttackConfig(attack="carlini-wagner", steps=300)}
-    found = standing(Threshold(0.5), data, {"set": even([0.6, 0.4], [0, 0])}, attacks)
+    found = columns_of(Threshold(0.5), data, {"set": even([0.6, 0.4], [0, 0])}, attacks)
     assert list(found) == ["clean", "frozen set", "white-box pgd", "white-box c&w"]
     assert found["clean"].values.tolist() == [1, 1, 1, 1, 0] and found["clean"].mean == 0.8
     assert found["frozen set"].values.tolist() == [0, 1] and found["frozen set"].kind == "frozen"

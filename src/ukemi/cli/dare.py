@@ -19,7 +19,7 @@ from ukemi.attacks.config import AttackConfig
 from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.measures.attacks import under_attack
-from ukemi.repairs import Dare, Dared, dare, null_control, standing, verdict
+from ukemi.repairs import Dare, Dared, columns_of, dare, null_control, verdict
 from ukemi.repairs.dare import Told
 from ukemi.repairs.more import read_about
 from ukemi.repairs.null import Kind
@@ -117,7 +117,7 @@ def _compared(config: DareConfig, run: Run, done: Run, report: Told) -> reports.
     standings = {}
     for at, (name, model) in enumerate(zip(names, models, strict=True)):
         report(f"attack {name}", at, len(names))
-        standings[name] = standing(model, data, frozen, ATTACKS)
+        standings[name] = columns_of(model, data, frozen, ATTACKS)
     controls = {name: standings[name] for name in names[2:]}
     said = verdict(config.variant.replace("dare", "DARE"), standings[config.variant], controls)
     return reports.Compared(standings, said)

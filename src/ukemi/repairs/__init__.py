@@ -1,7 +1,7 @@
 """Repairs: what is done to a trained model."""
 
 from ukemi.repairs.adversarial import fine_tune, fine_tune_grid
-from ukemi.repairs.compared import Column, lead, standing, verdict
+from ukemi.repairs.compared import Column, columns_of, lead, verdict
 from ukemi.repairs.dare import Dare, Dared, LimitMissed, dare
 from ukemi.repairs.gains import Standing, standing_of
 from ukemi.repairs.ground import Ground, ground_of
@@ -24,6 +24,7 @@ __all__ = [
     "Standing",
     "Trial",
     "Tuned",
+    "columns_of",
     "dare",
     "enhance",
     "fine_tune",
@@ -35,7 +36,6 @@ __all__ = [
     "null_control",
     "random_change",
     "retrain",
-    "standing",
     "standing_of",
     "tune",
     "verdict",

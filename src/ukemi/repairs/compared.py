@@ -32,13 +32,13 @@ class Column:
         return float(self.values.mean())
 
 
-Standing = dict[str, Column]
+Columns = dict[str, Column]
 """a model's columns by their titles"""
 
 
-def standing(
+def columns_of(
     model: nn.Module, data: Data, frozen: Mapping[str, Data], attacks: Mapping[str, AttackConfig], *, seed: int = 0
-) -> Standing:
+) -> Columns:
     """How the model recognises `data` as they are, the saved adversarial images `frozen`, and `data` under `attacks`
     made for this very model: an attack with a budget leaves recognised images, one without gives distances."""
     found = {"clean": Column("clean", _recognised(model, data))}
@@ -84,7 +84,7 @@ def beats(own: Column, controls: Sequence[Column]) -> bool:
     return all(mean > ERRORS * error for mean, error in (lead(own.values, one.values) for one in controls))
 
 
-def verdict(name: str, own: Standing, controls: Mapping[str, Standing]) -> list[str]:
+def verdict(name: str, own: Columns, controls: Mapping[str, Columns]) -> list[str]:
     """In sentences: does a repair beat its null controls, on frozen sets and under attacks on the model itself?"""
     said = []
     won: dict[str, bool] = {}

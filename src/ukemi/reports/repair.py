@@ -12,7 +12,7 @@ from ukemi.activations import grad_cam
 from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.models.inference import home_of, logits
-from ukemi.repairs.compared import Column, Standing
+from ukemi.repairs.compared import Column, Columns
 from ukemi.reports import words
 from ukemi.reports.page import flat, template
 from ukemi.reports.pictures import evidence, picture, side_for
@@ -27,7 +27,7 @@ MOST_MAPS = 8
 class Compared:
     """A repaired model beside its null controls."""
 
-    models: Mapping[str, Standing]
+    models: Mapping[str, Columns]
     """by name, in the order of the table"""
     said: Sequence[str]
     """in sentences, whether the repair beats the controls (`repairs.verdict`)"""
