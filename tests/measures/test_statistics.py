@@ -62,7 +62,7 @@ def test_ends_where_nothing_varies_and_for_a_single_seed() -> None:
     apart = paired([0.75, 0.75], [0.5, 0.5])
     assert apart.interval == (0.25, 0.25) and apart.p == 0 and apart.effect is None and apart.verdict == "win"
     one = paired([0.5], [0.75])
-    assert (one.interval, one.p, one.effect, one.verdict, one.losses) == (None, None, None, "tie", 1)
+    assert (one.interval, one.p, one.effect, one.verdict, one.losses) == (None, None, None, "unknown", 1)
     assert paired([0.5, 0.5], [0.75, 0.75]).verdict == "loss"
     assert spread([0.5]).deviation is None
 

@@ -57,7 +57,9 @@ class Paired:
 
     @property
     def verdict(self) -> str:
-        """`win`, `tie` or `loss` of the first method."""
+        """`win`, `tie` or `loss` of the first method; a single seed leaves it `unknown`."""
+        if self.interval is None:
+            return "unknown"
         return "tie" if not self.different else "win" if self.mean > 0 else "loss"
 
 

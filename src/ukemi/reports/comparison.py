@@ -124,7 +124,11 @@ def _overall_rows(found: Comparison, per_seed: bool) -> list[list[str]]:
         pair = None if method == found.baseline else found.overall(method, found.baseline, found.decides)
         if pair is not None:
             cells = _pair_cells(pair, per_seed)
-            cells[4] = "/".join(map(str, found.tally(method, found.baseline, found.decides))) + " cases"
+            cells[4] = (
+                ""
+                if pair.over_seeds.interval is None
+                else "/".join(map(str, found.tally(method, found.baseline, found.decides))) + " cases"
+            )
             rows.append(["all cases", method, *cells])
     return rows
 
