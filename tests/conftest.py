@@ -1,5 +1,7 @@
 """Settings for every test: Hypothesis derandomised and without deadline, small shared things as fixtures."""
 
+import multiprocessing
+
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
@@ -13,6 +15,10 @@ settings.register_profile(
 settings.load_profile("ukemi")
 # the suite runs in two processes: more threads than cores only wait for each other
 torch.set_num_threads(1)
+# children are forked from one server per process: whoever starts it first, it has imported everything
+multiprocessing.get_context("forkserver").set_forkserver_preload(
+    ["ukemi.training", "ukemi.comparing", "torch._dynamo", "torch.distributed.fsdp"]
+)
 
 
 @pytest.fixture(autouse=True)

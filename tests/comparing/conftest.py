@@ -15,9 +15,7 @@ sys.path.insert(0, HERE)
 @pytest.fixture(scope="session")
 def processes() -> Any:
     """Children are forked from a server that has imported everything: real processes that start fast."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["ukemi.comparing"])
-    return context
+    return multiprocessing.get_context("forkserver")
 
 
 @pytest.fixture(scope="session")

@@ -39,9 +39,7 @@ AUGMENTERS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def processes() -> Any:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["ukemi.training", "torch._dynamo", "torch.distributed.fsdp"])
-    return context
+    return multiprocessing.get_context("forkserver")
 
 
 @pytest.fixture(scope="module")

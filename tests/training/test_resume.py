@@ -51,9 +51,7 @@ POINTS = ["before-write", "in-write", "before-flush", "before-rename", "after-re
 @pytest.fixture(scope="module")
 def processes() -> Any:
     """Children are forked from a server that has imported everything: real processes that start fast."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["ukemi.training"])
-    return context
+    return multiprocessing.get_context("forkserver")
 
 
 @pytest.fixture(scope="module")
