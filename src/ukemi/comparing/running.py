@@ -19,6 +19,9 @@ from ukemi.errors import UserError
 from ukemi.repairs import retrain
 from ukemi.training import Interrupted, Run, TrainingStopped, train
 
+PATIENCE = 20.0
+"""seconds until a worker that was asked to end is asked again"""
+
 
 def work(plan: Plan) -> None:
     """Does what nobody else is doing, until everything is done; what others are doing is waited for."""
@@ -91,9 +94,11 @@ def _wait(workers: Sequence[Any]) -> None:
 
 
 def _end(worker: Any) -> None:
-    """Asks for an end at the next step, behind a checkpoint."""
-    if worker.is_alive():
+    """Asks for an end at the next step, behind a checkpoint; and again, since Python drops what is raised while it
+    cleans up."""
+    while worker.is_alive():
         os.kill(worker.pid, signal.SIGINT)
+        worker.join(PATIENCE)
     worker.join()
 
 
