@@ -161,7 +161,7 @@ def run(args: argparse.Namespace) -> None:
     args.out.parent.mkdir(parents=True, exist_ok=True)
     done, started = read(args.out), perf_counter()
     size = {"epochs_changed": args.epochs, "images": args.images, "few": args.few, "device": device_name()}
-    made_by = {"torch": torch.__version__, "commit": args.commit or commit()}
+    made_by = {"torch": torch.__version__, "commit": args.commit or commit(), "shared": args.shared}
     for model, method, seed in wanted(args):
         key = {"model": model, "method": method, "seed": seed, **size}
         if any(all(line[name] == value for name, value in key.items()) for line in done):
@@ -197,6 +197,7 @@ def main() -> None:
     parser.add_argument("--few", type=int, default=500, help="test images for C&W and JSMA")
     parser.add_argument("--seconds", type=float, default=1e9, help="no line is begun after this many")
     parser.add_argument("--data", type=Path, help="the folder of data sets")
+    parser.add_argument("--shared", action="store_true", help="other work runs on the device: seconds are not reported")
     parser.add_argument("--commit", help="where the tree travels without its history")
     parser.add_argument("--out", type=Path, default=HERE.parent / "results" / "styx.jsonl")
     args = parser.parse_args()

@@ -95,8 +95,8 @@ class _Part:
             far = self._values(model, method, lambda line: line["beyond"]["carlini-wagner"]["distance"])
             cells.append(self._cell(far, digits=3))
             jsma = self._values(model, method, lambda line: 100 * line["beyond"]["jsma"]["robustness"])
-            seconds = self._values(model, method, lambda line: line["seconds"])
-            epoch = self._values(model, method, lambda line: line["epoch_seconds"])
+            seconds = self._values(model, method, lambda line: line["seconds"] if _alone(line) else None)
+            epoch = self._values(model, method, lambda line: line["epoch_seconds"] if _alone(line) else None)
             cells += [self._cell(jsma), self._cell(seconds, paper["seconds"].get(theirs)), self._cell(epoch, digits=2)]
             said += f"| {_named(method, self.mutators)} | {len(n)} | {' | '.join(cells)} |\n"
         return said + self._norms(model)
@@ -161,7 +161,7 @@ class _Part:
     def _ratio(self, model: str, method: str) -> list[float]:
         seeds = [seed for one, name, seed in self.by if (one, name) == (model, method)]
         pairs = [(self.by[model, method, seed], self.by.get((model, "traditional", seed))) for seed in seeds]
-        return [_cost(own) / _cost(plain) for own, plain in pairs if plain is not None]
+        return [_cost(own) / _cost(plain) for own, plain in pairs if plain is not None and _alone(own, plain)]
 
     def _open(self) -> str:
         """Trainings that are still to be done, per model."""
@@ -172,6 +172,11 @@ class _Part:
                 if lacking and method != MEAN:
                     said.append(f"{model}, {method}: seed {', '.join(lacking)}")
         return "\n### Open\n\n" + ("".join(f"- {one}\n" for one in said) if said else "Nothing.\n")
+
+
+def _alone(*lines: Line) -> bool:
+    """Nothing else ran on the device: the seconds count."""
+    return not any(line.get("shared") for line in lines)
 
 
 def _cost(line: Line) -> float:

@@ -69,3 +69,9 @@ def test_other_sizes_and_devices_have_tables_of_their_own() -> None:
     assert said.count("\n## ") == 3 and said.count("| styx zero | 1 |") == 3
     assert "50 images for the grid" in said and ", GPU\n" in said
     assert "Every cell is open." in written([])
+
+
+def test_seconds_on_a_shared_device_are_left_out() -> None:
+    alone = complete("mnist MLP", 0.6, 0.5, 0.4)
+    said = written([{**one, "shared": True} for one in alone])
+    assert "| 10.0 (32) |" in written(alone) and "| 10.0 (32) |" not in said and "| mnist MLP | open | | |" in said
