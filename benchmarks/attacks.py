@@ -102,7 +102,14 @@ def rows_of(model: nn.Module, images: Tensor, labels: Tensor, args: argparse.Nam
             by_foolbox(kinds.LinfFastGradientAttack(), 0.05),
         ),
         Row(
-            "PGD-40, linf 0.02",
+            "PGD-40, linf 0.02, one random start as foolbox",
+            "foolbox",
+            "linf",
+            lambda: pgd(model, images, labels, epsilon=0.02, steps=40, zero_start=False).images,
+            by_foolbox(kinds.LinfProjectedGradientDescentAttack(steps=40), 0.02),
+        ),
+        Row(
+            "PGD-40, linf 0.02, our default of two starts",
             "foolbox",
             "linf",
             lambda: pgd(model, images, labels, epsilon=0.02, steps=40).images,

@@ -17,6 +17,7 @@ import torch
 import ukemi
 from ukemi.augmenters import AUGMENTERS
 from ukemi.data import Batch, Data, labelled
+from ukemi.objectives import OBJECTIVES
 from ukemi.training import TrainConfig
 from ukemi.training.capture import Replayed, own_stream
 from ukemi.training.loop import State, _compiled, _new_state, _step
@@ -28,6 +29,7 @@ ROWS: list[tuple[str, str, dict[str, Any]]] = [
     ("sensei, population 5", "sensei", {"population": 5}),
     ("sensei, population 10", "sensei", {}),
     ("ukemi, population 10", "ukemi", {"population": 10}),
+    ("ukemi, population 10, consistency", "ukemi", {"population": 10}),
     ("sensei, population 20", "sensei", {"population": 20}),
     ("sensei-sa, all searched", "sensei-sa", {}),
     ("sensei-sa, a quarter searched", "sensei-sa", {}),
@@ -68,6 +70,7 @@ def cost(model: str, row: tuple[str, str, dict[str, Any]], args: argparse.Namesp
     config = TrainConfig(
         model=model,
         augmenter=AUGMENTERS[augmenter](**options),
+        objective=OBJECTIVES["consistency" if "consistency" in name else "cross-entropy"](),
         batch_size=args.batch,
         flips=True,
         precision="bfloat16",

@@ -365,3 +365,22 @@ def test_art_agrees(trained: Case, norm: Norm, share: float) -> None:
         ),
     ]
     assert all(abs(ours - other) <= 1 for ours, other in pairs), pairs
+
+
+@pytest.mark.parametrize("attack", ["bim", "pgd"])
+def test_how_often_solved_samples_leave_changes_nothing(
+    attack: str, trained: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, images, labels = trained
+    model, images, labels = model.double(), images[:60].double(), labels[:60]
+    found = []
+    try:
+        for patience in (1, 3, 100):
+            monkeypatch.setitem(import_module("ukemi.attacks.iterative").PATIENCE, "cpu", patience)
+            found.append(ATTACKS[attack](model, images, labels, epsilon=0.02, steps=8))
+    finally:
+        model.float()
+    assert 0 < int(found[0].success.sum()) < 60
+    for other in found[1:]:
+        for name in ("images", "success", "distance", "forwards", "backwards"):
+            assert torch.equal(getattr(found[0], name), getattr(other, name)), name

@@ -6,8 +6,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
+import ukemi.attacks.base
+import ukemi.attacks.norms
 from ukemi import UserError
 from ukemi.attacks import fgsm, pgd
 from ukemi.objectives import OBJECTIVES, Adversarial
@@ -80,3 +83,23 @@ def test_any_attack_of_ones_own() -> None:
 def test_wrong_settings_are_named(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=said):
         OBJECTIVES["adversarial"](**settings)
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+@pytest.mark.parametrize("attack", ["fgsm", "bim", "pgd"])
+def test_a_step_reads_nothing_back_from_the_device(attack: str, norm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a CUDA graph is captured no value is known, as with fake tensors, which refuse to tell one."""
+    for room in (ukemi.attacks.base, ukemi.attacks.norms):
+        monkeypatch.setattr(room, "recording", lambda device: True)
+    objective = OBJECTIVES["adversarial"](attack=attack, epsilon=0.1, norm=norm).build(0.0)
+    with FakeTensorMode():
+        model, images = Spy().train(), torch.rand(6, 1, 4, 4)
+        labels, index = torch.zeros(6, dtype=torch.int64), torch.arange(6)
+        outcome = objective(model, images, labels, index, 3)
+    assert outcome.losses.shape == (6,)
+
+
+def test_a_step_that_may_look_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    objective = OBJECTIVES["adversarial"](attack="bim", epsilon=0.1).build(0.0)
+    with pytest.raises(UserError, match="images: pixels should lie in"):
+        objective(Spy().train(), torch.full((6, 1, 4, 4), 2.0), LABELS, INDEX, 3)

@@ -40,8 +40,10 @@ def from_callable(
     ) -> Attacked:
         images = images.detach()
         with attacking(model):
-            admitted(model, images, labels, targets, index)
+            admitted(images, labels, targets, index)
             victim = Victim(model, images, labels, targets)
+            with torch.no_grad():
+                victim.passed(images[:2])  # what is wrong with the model should show before a foreign attack runs
             with _own_gradients(model), _counted(model, victim):
                 found = _checked(attack(model, images.clone(), victim.aims), images)
             # a foreign attack may leave another mode behind

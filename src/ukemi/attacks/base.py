@@ -1,6 +1,6 @@
 """What every attack works with and gives back: a victim that counts its passes, and a result per sample."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ukemi.data import check_pixels
 from ukemi.errors import UserError
-from ukemi.models.inference import right, rows_per_pass
+from ukemi.models.inference import recording, right, rows_per_pass
 
 Norm = Literal["l1", "l2", "linf"]
 Objective = Callable[[Tensor, Tensor], Tensor]
@@ -38,6 +38,7 @@ class Victim:
     """A model under attack, with the samples' labels: evaluation mode is the caller's (`attacking`).
 
     Attacks hand it the rows that are still open, so that solved samples leave the batch; it counts passes per sample.
+    What the model gives is checked at its first pass, in one sentence each: logits `[N, K]`, labels among K classes.
     """
 
     def __init__(self, model: nn.Module, images: Tensor, labels: Tensor, targets: Tensor | None = None) -> None:
@@ -47,31 +48,71 @@ class Victim:
         self.forwards = torch.zeros(len(images), dtype=torch.int64, device=images.device)
         self.backwards = torch.zeros_like(self.forwards)
         self._chunk = rows_per_pass(tuple(images.shape[1:]), images.device)
+        self._checked = recording(images.device)
+
+    def passed(self, images: Tensor) -> Tensor:
+        """Logits `[n, K]`, in one pass; nobody counts it."""
+        logits: Tensor = self.model(images)
+        if not self._checked and len(logits):
+            self._check(logits)
+            self._checked = True
+        return logits
 
     def logits(self, images: Tensor, rows: Tensor) -> Tensor:
         """Logits `[n, K]` of `images [n, C, H, W]`, which belong to the samples `rows [n]`; no gradient."""
         self.forwards[rows] += 1
+        return self.answers(images)
+
+    def answers(self, images: Tensor) -> Tensor:
+        """The same; who calls it counts the passes."""
         with torch.no_grad():
-            return torch.cat([self.model(part) for part in images.split(self._chunk)])
+            return _joined([self.passed(part) for part in images.split(self._chunk)])
 
     def gradient(self, images: Tensor, rows: Tensor, objective: Objective) -> tuple[Tensor, Tensor, Tensor]:
         """Of `objective(logits, labels or targets)`: its values `[n]`, its gradient at the images, and the logits."""
         self.forwards[rows] += 1
         self.backwards[rows] += 1
+        return self.slope(images, self.aims[rows], objective)
+
+    def slope(self, images: Tensor, aims: Tensor, objective: Objective) -> tuple[Tensor, Tensor, Tensor]:
+        """The same for images whose labels or targets are `aims [n]`; who calls it counts the passes."""
         found = []
-        for part, own in zip(images.split(self._chunk), rows.split(self._chunk), strict=True):
+        for part, own in zip(images.split(self._chunk), aims.split(self._chunk), strict=True):
             leaf = part.detach().requires_grad_()
             with torch.enable_grad():
-                logits = self.model(leaf)
-                values = objective(logits, self.aims[own])
-                (slope,) = torch.autograd.grad(values.sum(), leaf)
+                logits = self.passed(leaf)
+                values = objective(logits, own)
+                (slope,) = torch.autograd.grad(values, leaf, torch.ones_like(values))
             found.append((values.detach(), slope, logits.detach()))
-        values, slopes, logits = (torch.cat(column) for column in zip(*found, strict=True))
+        values, slopes, logits = (_joined(column) for column in zip(*found, strict=True))
         return values, slopes, logits
 
     def fooled(self, logits: Tensor, rows: Tensor) -> Tensor:
         """Which of these answers are what the attack wants, bool `[n]`; logits that are not finite are an error."""
-        return ~right(logits, self.labels[rows]) if self.targets is None else right(logits, self.targets[rows])
+        return self.reached(logits, self.aims[rows])
+
+    def reached(self, logits: Tensor, aims: Tensor) -> Tensor:
+        """The same for samples whose labels or targets are `aims [n]`."""
+        return ~right(logits, aims) if self.targets is None else right(logits, aims)
+
+    def _check(self, logits: Tensor) -> None:
+        if logits.ndim != 2 or logits.shape[1] < 2:
+            raise UserError(f"model: logits [N, classes] are needed, but it gives {list(logits.shape)}.")
+        logits = logits.detach()
+        like_shares = ((logits >= 0) & ((logits.sum(1, keepdim=True) - 1).abs() < 1e-4)).all()
+        given = {"labels": self.labels} | ({} if self.targets is None else {"targets": self.targets})
+        ends = [end for own in given.values() for end in own.aminmax()]
+        looks, *found = torch.stack([like_shares.long(), *ends]).tolist()  # read at once: a device waits each time
+        if looks:
+            raise UserError("model: its outputs look like probabilities (each row adds up to 1); logits are needed.")
+        for number, name in enumerate(given):
+            low, high = found[2 * number : 2 * number + 2]
+            if not 0 <= low <= high < logits.shape[1]:
+                raise UserError(f"{name}: they should lie in 0 to {logits.shape[1] - 1}.")
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
 def log_odds(logits: Tensor, aims: Tensor) -> Tensor:
@@ -102,30 +143,19 @@ def attacking(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def admitted(
-    model: nn.Module, images: Tensor, labels: Tensor, targets: Tensor | None = None, index: Tensor | None = None
-) -> Tensor:
+def admitted(images: Tensor, labels: Tensor, targets: Tensor | None = None, index: Tensor | None = None) -> Tensor:
     """Checks what enters an attack, in one sentence each, and gives the samples' index `[N]` (default: 0 to N - 1).
 
-    Pixels in [0, 1], one label per image inside the classes, targets that are not the labels, logits `[N, K]`. Call it
-    inside `attacking`.
+    Pixels in [0, 1], one label per image, targets that are not the labels; what the model gives is for `Victim`.
     """
     if images.dtype not in (torch.float32, torch.float64):
         raise UserError(f"images: float32 or float64 pixels in [0, 1] are needed, but {images.dtype} was given.")
-    check_pixels(images)
     count = len(images)
     for name, given in (("labels", labels), ("targets", targets), ("index", index)):
         if given is not None and (given.is_floating_point() or given.shape != (count,)):
             raise UserError(f"{name}: one whole number per image, [{count}], is needed, not {list(given.shape)}.")
-    with torch.no_grad():
-        logits = model(images[: min(2, count)])
-    if logits.ndim != 2 or logits.shape[1] < 2:
-        raise UserError(f"model: logits [N, classes] are needed, but it gives {list(logits.shape)}.")
-    if count and bool(((logits >= 0) & ((logits.sum(1, keepdim=True) - 1).abs() < 1e-4)).all()):
-        raise UserError("model: its outputs look like probabilities (each row adds up to 1); logits are needed.")
-    for name, given in (("labels", labels), ("targets", targets)):
-        if given is not None and count and not 0 <= int(given.min()) <= int(given.max()) < logits.shape[1]:
-            raise UserError(f"{name}: they should lie in 0 to {logits.shape[1] - 1}.")
-    if targets is not None and bool((targets == labels).any()):
-        raise UserError("targets: a target should differ from its label.")
+    if not recording(images.device):
+        check_pixels(images)
+        if targets is not None and bool((targets == labels).any()):
+            raise UserError("targets: a target should differ from its label.")
     return torch.arange(count, device=images.device) if index is None else index.to(images.device)

@@ -44,7 +44,7 @@ def carlini_wagner(
     """
     _check(confidence, searches, steps, rate, initial)
     with attacking(model):
-        admitted(model, images, labels, targets)
+        admitted(images, labels, targets)
         victim = Victim(model, images, labels, targets)
         return _Search(victim, confidence, searches, steps, rate, abort_early).run(initial)
 

@@ -37,7 +37,7 @@ def deepfool(
     """
     _check(norm, steps, overshoot, candidates)
     with attacking(model):
-        admitted(model, images, labels)
+        admitted(images, labels)
         victim = Victim(model, images, labels)
         return _attack(victim, norm, steps, overshoot, candidates)
 

@@ -28,7 +28,7 @@ def fgsm(
     """
     images = images.detach()
     with attacking(model):
-        index = admitted(model, images, labels, targets, index)
+        index = admitted(images, labels, targets, index)
         radius_N = radius_of(epsilon, images, norm)
         victim = Victim(model, images, labels, targets)
         ball = Ball(images, radius_N, norm)

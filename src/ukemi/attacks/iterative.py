@@ -4,6 +4,7 @@ Both have a fixed budget: of all the points they pass, the start included, the b
 lose. What is raised is `log_odds`: cross-entropy's direction, without its vanishing gradient.
 """
 
+from dataclasses import dataclass, fields
 from math import isfinite
 
 import torch
@@ -12,6 +13,10 @@ from torch import Tensor, nn
 from ukemi.attacks.base import Attacked, Norm, Victim, admitted, attacking, log_odds, log_odds_for
 from ukemi.attacks.norms import Ball, Epsilon, length, radius_of
 from ukemi.errors import UserError
+
+PATIENCE = {"cuda": 5}
+"""after how many steps a device is asked which samples are solved: asking makes it wait, so solved ones stay a little,
+without changing any result or count"""
 
 
 def bim(
@@ -77,7 +82,7 @@ def pgd(
     _check(steps, step_size, restarts, random_start, zero_start)
     images = images.detach()
     with attacking(model):
-        index = admitted(model, images, labels, targets, index)
+        index = admitted(images, labels, targets, index)
         radius_N = radius_of(epsilon, images, norm)
         victim = Victim(model, images, labels, targets)
         ball = Ball(images, radius_N, norm)
@@ -111,29 +116,64 @@ class _Climb:
 
     def run(self, points: Tensor, rows: Tensor) -> None:
         """From `points`, which belong to the samples `rows`."""
-        ball, size = self.ball[rows], self.size_N[rows]
-        for _ in range(self.steps):
-            if not len(rows):
-                return
-            values, slopes, logits = self.victim.gradient(points, rows, self.objective)
-            solved = self._keep(rows, points, values, logits)
-            if self.early and bool(solved.any()):
-                still = (~solved).nonzero()[:, 0]
-                rows, points, slopes, ball, size = rows[still], points[still], slopes[still], ball[still], size[still]
-            points = ball.stepped(points, slopes, size)
-        if len(rows):
-            logits = self.victim.logits(points, rows)
-            self._keep(rows, points, self.objective(logits, self.victim.aims[rows]), logits)
+        if not len(rows):
+            return
+        front, every = self._front(points, rows), PATIENCE.get(points.device.type, 1)
+        for step in range(self.steps):
+            values, slopes, logits = self.victim.slope(front.points, front.aims, self.objective)
+            front.backwards = front.backwards + self._keep(front, values, logits)
+            if self.early and step % every == 0 and bool(front.fooled.any()):
+                self._settle(front)
+                still = (~front.fooled).nonzero()[:, 0]
+                if not len(still):
+                    return
+                front, slopes = front.take(still), slopes[still]
+            front.points = front.ball.stepped(front.points, slopes, front.size)
+        logits = self.victim.answers(front.points)
+        self._keep(front, self.objective(logits, front.aims), logits)
+        self._settle(front)
 
-    def _keep(self, rows: Tensor, points: Tensor, values: Tensor, logits: Tensor) -> Tensor:
-        """Takes over the points that are better than what is known, and says which ones fool."""
-        fooled, known = self.victim.fooled(logits, rows), self.fooled[rows]
-        higher = values > self.value[rows]
-        better = (fooled & ~known) | ((fooled == known) & higher) if self.early else higher
-        self.best[rows] = torch.where(better[:, None, None, None], points, self.best[rows])
-        self.value[rows] = torch.where(better, values.double(), self.value[rows])
-        self.fooled[rows] = torch.where(better, fooled, known)
-        return fooled
+    def _keep(self, front: "_Front", values: Tensor, logits: Tensor) -> Tensor:
+        """Takes over the points that are better than what is known; says for which samples the pass was needed."""
+        fooled, better = self.victim.reached(logits, front.aims), values > front.value
+        if self.early:
+            needed = ~front.fooled
+            better, front.fooled = needed & (fooled | better), front.fooled | fooled
+        else:
+            needed, front.fooled = torch.ones_like(fooled), torch.where(better, fooled, front.fooled)
+        front.best = torch.where(better[:, None, None, None], front.points, front.best)
+        front.value = torch.where(better, values, front.value)
+        front.forwards = front.forwards + needed
+        return needed
+
+    def _front(self, points: Tensor, rows: Tensor) -> "_Front":
+        victim, ball = self.victim, self.ball[rows]
+        known = (self.best, self.value, self.fooled, victim.forwards, victim.backwards)
+        return _Front(rows, points, victim.aims[rows], self.size_N[rows], ball, *(one[rows] for one in known))
+
+    def _settle(self, front: "_Front") -> None:
+        self.best[front.rows], self.value[front.rows] = front.best, front.value.double()
+        self.fooled[front.rows] = front.fooled
+        self.victim.forwards[front.rows], self.victim.backwards[front.rows] = front.forwards, front.backwards
+
+
+@dataclass
+class _Front:
+    """The samples of a run that are still in its batch, and what is known of them."""
+
+    rows: Tensor
+    points: Tensor
+    aims: Tensor
+    size: Tensor
+    ball: Ball
+    best: Tensor
+    value: Tensor
+    fooled: Tensor
+    forwards: Tensor
+    backwards: Tensor
+
+    def take(self, at: Tensor) -> "_Front":
+        return _Front(**{one.name: getattr(self, one.name)[at] for one in fields(self)})
 
 
 def _check(steps: int, step_size: float | None, restarts: int, random_start: bool, zero_start: bool) -> None:

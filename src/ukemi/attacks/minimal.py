@@ -38,7 +38,7 @@ def minimal(
         raise UserError(f"rounds: it should be 0 or more, but {rounds} was given.")
     images = images.detach()
     with attacking(model):
-        index = admitted(model, images, labels, targets, index)
+        index = admitted(images, labels, targets, index)
         ceiling_N = radius_of(high, images, norm, "high")
         victim = Victim(model, images, labels, targets)
         every = torch.arange(len(images), device=images.device)

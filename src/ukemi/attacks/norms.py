@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ukemi.attacks.base import Norm
 from ukemi.errors import UserError
+from ukemi.models.inference import recording
 from ukemi.randomness import Stream, uniform
 
 NORMS: tuple[Norm, ...] = get_args(Norm)
@@ -37,17 +38,27 @@ def radius_of(epsilon: Epsilon, images: Tensor, norm: Norm, name: str = "epsilon
     Rounded down, because the float32 nearest to 0.1 lies above 0.1.
     """
     checked_norm(norm)
-    given = torch.as_tensor(epsilon, dtype=torch.float64, device=images.device).detach()
+    if isinstance(epsilon, Tensor):
+        given = epsilon.detach().to(images.device, torch.float64)
+    else:
+        given = torch.full((), epsilon, dtype=torch.float64, device=images.device)
     if given.shape not in ((), (len(images),)):
         raise UserError(f"{name}: one number, or one per image [{len(images)}], is needed, not {list(given.shape)}.")
     limit = widest(norm, prod(images.shape[1:]))
-    if not bool(((given >= 0) & (given <= limit)).all()):
+    if not _all_within(epsilon, limit):
         raise UserError(
             f"{name}: it should lie in 0 to {limit:g} for {norm}, but {_extreme(given, limit):g} was given."
         )
     near = given.to(images.dtype)
     radius = torch.where(near.double() > given, torch.nextafter(near, torch.zeros_like(near)), near)
     return radius.expand(len(images)).clone()
+
+
+def _all_within(epsilon: Epsilon, limit: float) -> bool:
+    """What is known without asking a device is; what is not, while a CUDA graph is captured, was checked before."""
+    if not isinstance(epsilon, Tensor):
+        return 0 <= epsilon <= limit
+    return recording(epsilon.device) or bool(((epsilon >= 0) & (epsilon <= limit)).all())
 
 
 def _extreme(given: Tensor, limit: float) -> float:
@@ -86,8 +97,9 @@ def project(points: Tensor, originals: Tensor, radius: Tensor, norm: Norm) -> Te
 
 def cube(originals: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
     """The lowest and the highest pixels within `radius [N]` and the box: the linf ball, exact after rounding."""
-    change = _wide(radius).expand_as(originals)
-    return _added(originals, -change).clamp(min=0), _added(originals, change).clamp(max=1)
+    change = _wide(radius)
+    low, high = _added(originals, torch.stack([-change, change])).clamp(0, 1)
+    return low, high
 
 
 class Ball:

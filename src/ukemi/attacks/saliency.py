@@ -42,7 +42,7 @@ def jsma(
     """
     _check(theta, gamma, others, images)
     with attacking(model):
-        admitted(model, images, labels, targets)
+        admitted(images, labels, targets)
         most = floor(gamma * images[0].numel() + 1e-9)
         return _attack(Victim(model, images, labels, targets), theta, most, weighted=others == "likely")
 

@@ -21,7 +21,7 @@ def slopes(victim: Victim, images: Tensor, rows: Tensor, mixtures_nMK: Tensor) -
     for part, weights in zip(images.split(chunk), mixtures_nMK.split(chunk), strict=True):
         leaf = part.detach().requires_grad_()
         with torch.enable_grad():
-            logits = victim.model(leaf)
+            logits = victim.passed(leaf)
         found.append((logits.detach(), _all_at_once(logits, leaf, weights)))
     logits, gradients = (torch.cat(column) for column in zip(*found, strict=True))
     return logits, gradients

@@ -41,7 +41,7 @@ def square(
         raise UserError(f"area: it should lie above 0 and at most at 1, but {area} was given.")
     images = images.detach()
     with attacking(model):
-        index = admitted(model, images, labels, targets, index)
+        index = admitted(images, labels, targets, index)
         ball = Ball(images, radius_of(epsilon, images, "linf"), "linf")
         victim = Victim(model, images, labels, targets)
         best, success_N = _searched(victim, ball, index, steps, area, seed)

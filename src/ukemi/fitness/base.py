@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ukemi.data import Data
 from ukemi.errors import UserError
+from ukemi.models.inference import recording
 
 
 @dataclass(frozen=True)
@@ -96,4 +97,4 @@ def checked(fitness_M: Tensor, scored: Scored, name: str, *, look: bool = True) 
 def _may_look(device: torch.device, look: bool) -> bool:
     if device.type == "cpu":
         return True
-    return look and not (device.type == "cuda" and torch.cuda.is_current_stream_capturing())
+    return look and not recording(device)

@@ -37,9 +37,14 @@ def scoring(model: nn.Module, device: torch.device) -> Iterator[None]:
             module.training = True
 
 
+def recording(device: torch.device) -> bool:
+    """Whether a CUDA graph is being captured: meanwhile no value can be read, so checks of values wait."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
 def _same_random_state(device: torch.device) -> AbstractContextManager[None]:
     """A CUDA graph keeps its own account of random numbers, and its generator can't be read while it is captured."""
-    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+    if recording(device):
         return nullcontext()
     return torch.random.fork_rng([device] if device.type == "cuda" else [])
 
