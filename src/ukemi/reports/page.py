@@ -8,7 +8,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from torch import Tensor
 
-from ukemi.reports import charts, words
+from ukemi.reports import charts, maps, words
 from ukemi.reports.attacks import attack_section, worst_of
 from ukemi.reports.curves import Log, curves, progress
 from ukemi.reports.evaluation import Evaluation
@@ -39,7 +39,7 @@ def write_page(path: Path, evaluations: Sequence[Evaluation], heading: str) -> N
         rows=[(one.title, cells(one)) for one in evaluations],
         genes=gene_figures(evaluations),
         gene_legend=[(one.title, charts.swatch(at)) for at, one in enumerate(evaluations)],
-        ramp=charts.ramp(),
+        ramp=maps.ramp(),
     )
     write_whole(path, text.encode())
 
@@ -225,7 +225,7 @@ def _terrains(evaluation: Evaluation, most: float, side: int) -> list[dict[str, 
         name = evaluation.classes[ground.label]
         share = float(ground.landscape.wrong.double().mean())
         wrong = f"misclassified in {words.percent(share, 0)} of the region" if share else "holds in the whole region"
-        svg = charts.heat_map(ground.landscape, most, title=f"Loss around one image: {name}")
+        svg = maps.heat_map(ground.landscape, most, title=f"Loss around one image: {name}")
         smooth = max(ground.image.shape[1:]) > side
         grounds.append(
             {"image": picture(ground.image, side), "smooth": smooth, "label": name, "wrong": wrong, "svg": svg}
