@@ -87,7 +87,7 @@ def landscape(model: nn.Module, image: Tensor, label: int, space: Space, *, step
     if steps < 2:
         raise UserError(f"steps: at least 2 are needed, but {steps} was given.")
     moving = _two_genes(space)
-    axes = [_axis(space.genes[at], steps) for at in moving]
+    axes = [axis_of(space.genes[at], steps) for at in moving]
     shape = (1, *(len(axis.values) for axis in axes))[-2:]
     genes_PG = space.identity().repeat(shape[0] * shape[1], 1)
     for at, values in zip(
@@ -154,7 +154,8 @@ def _values(gene: Gene, count: int) -> tuple[float, ...]:
     return tuple(gene.identity if same else value for value, same in zip(values, near, strict=True))
 
 
-def _axis(gene: Gene, count: int) -> Axis:
+def axis_of(gene: Gene, count: int) -> Axis:
+    """`count` evenly spread values of a gene, and the identity where it is none of them."""
     values = _values(gene, count)
     return Axis(gene.name, values, values.index(gene.identity))
 

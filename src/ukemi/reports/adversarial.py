@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from ukemi.data import Data
+from ukemi.measures.examples import drawn
 from ukemi.models.inference import default_chunk, home_of, logits
 from ukemi.reports import charts, words
 from ukemi.reports.attacks import NORMS, AttackResult, attack_row, distance_said, share_said, title_of
-from ukemi.reports.evaluation import drawn
 from ukemi.reports.page import flat, template
 from ukemi.reports.pictures import picture, side_for
 from ukemi.reports.summary import versions

@@ -54,8 +54,8 @@ def lines(
     x_ticks: Sequence[float] | None = None,
     y_limits: tuple[float, ...] = (),
 ) -> Markup:
-    """A line chart. `y_limits` are values that its height shows in any case; `x_ticks` defaults to round values; `y_tip`
-    says a value that is pointed at, `y_said` one beside the axis."""
+    """A line chart. `y_limits` are values that its height shows in any case; `x_ticks` defaults to round values;
+    `y_said` says a value beside the axis, `y_tip` one that is pointed at."""
     points = [point for one in series for point in one.finite()]
     x_low, x_high = limits((x for x, _ in points), tuple(x_ticks or ()))
     y_low, y_high = rounded(*limits((y for _, y in points), y_limits))
@@ -84,7 +84,8 @@ def histogram(values: Sequence[float], *, title: str, x_label: str, y_label: str
     for at, count in enumerate(counts):
         top = y(float(count))
         place = map(drawing.n, (LEFT + at * wide + 0.5, top, wide - 1, HEIGHT - BOTTOM - top))
-        tip = f"{words.plain(high * at / bins)} to {words.plain(high * (at + 1) / bins)}: {words.count(count)} {y_label}"
+        ends = " to ".join(words.plain(high * end / bins) for end in (at, at + 1))
+        tip = f"{ends}: {words.count(count)} {y_label}"
         column = Markup('<rect class="column" x="{}" y="{}" width="{}" height="{}" data-tip="{}"/>')
         body.append(column.format(*place, tip))
     middle = sorted(values)[len(values) // 2] if values else 0.0
@@ -198,5 +199,3 @@ def _heard(series: Sequence[Series], x_said: Said, y_said: Said) -> str:
 
 def _share(share: float) -> str:
     return f"{drawing.n(100 * share)}%"
-
-

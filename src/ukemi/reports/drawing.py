@@ -11,9 +11,9 @@ LEFT, RIGHT, TOP, BOTTOM = 44, 18, 8, 42
 
 def svg(width: float, height: float, title: str, heard: str, body: Iterable[Markup], kind: str) -> Markup:
     """A drawing with what a screen reader says of it; a <title> would be a second tooltip."""
-    return Markup(
-        '<svg class="{}" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>'
-    ).format(kind, n(width), n(height), f"{title}. {heard}", Markup("").join(body))
+    return Markup('<svg class="{}" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
+        kind, n(width), n(height), f"{title}. {heard}", Markup("").join(body)
+    )
 
 
 def below(at: float, said: str, y: float = HEIGHT - BOTTOM) -> Markup:
@@ -27,9 +27,7 @@ def text(x: float, y: float, said: str, kind: str = "middle") -> Markup:
 
 
 def turned(x: float, y: float, said: str) -> Markup:
-    return Markup('<text class="axis-name" transform="translate({},{}) rotate(-90)">{}</text>').format(
-        n(x), n(y), said
-    )
+    return Markup('<text class="axis-name" transform="translate({},{}) rotate(-90)">{}</text>').format(n(x), n(y), said)
 
 
 def n(value: float) -> str:

@@ -67,18 +67,18 @@ def heat_map(ground: Landscape, most: float, *, title: str) -> Markup:
 def over_epochs(
     values_BE: Tensor, columns: Sequence[str], rows: Sequence[str], gene: str, most: float, *, title: str
 ) -> Markup:
-    """How often a gene's values (`rows`, the first at the bottom) were trained on in every epoch, beside chance: 1 is as
-    often as chance would, `most` and above is darkest."""
+    """How often a gene's values (`rows`, the first at the bottom) were trained on in every epoch: 1 is as often as by
+    chance, `most` and above is darkest."""
     left, top, side, height = 62.0, 8.0, 208.0, 130.0
     said = [[f"{value:.2f}" for value in row] for row in values_BE.flip(0).tolist()]
     hover = Hover([f"epoch {name}" for name in columns], list(reversed(rows)), said, "×", "")
     body = [_image((left, top, side, height), heat(values_BE, most), hover)]
     wide, high = side / len(columns), height / len(rows)
-    for at in sorted({0, len(columns) - 1}):
-        body.append(drawing.below(left + wide * (at + 0.5), columns[at], top + height))
+    ends = sorted({0, len(columns) - 1})
+    body += [drawing.below(left + wide * (at + 0.5), columns[at], top + height) for at in ends]
     body.append(drawing.text(left + side / 2, top + height + 34, "epoch", "axis-name"))
-    for at in sorted({0, len(rows) // 2, len(rows) - 1}):
-        body.append(drawing.text(left - 6, top + height - high * (at + 0.5) + 4, rows[at], "end"))
+    named = sorted({0, len(rows) // 2, len(rows) - 1})
+    body += [drawing.text(left - 6, top + height - high * (at + 0.5) + 4, rows[at], "end") for at in named]
     peak = float(values_BE.max()) if values_BE.numel() else 0.0
     heard = f"{words.gene_name(gene)}: at most {words.plain(peak)} times as often as by chance."
     return drawing.svg(left + side + 14, top + height + 42, title, heard, body, "chart heat")
@@ -155,5 +155,3 @@ def _outline(wrong: list[list[bool]], left: float, top: float, width: float, hei
         if path
         else Markup("")
     )
-
-

@@ -10,11 +10,15 @@ from torch import Tensor
 
 from ukemi.reports import charts, maps, words
 from ukemi.reports.attacks import attack_section, worst_of
+from ukemi.reports.costs import costs
 from ukemi.reports.curves import Log, curves, progress
 from ukemi.reports.evaluation import Evaluation
-from ukemi.reports.genes import gene_figures
+from ukemi.reports.gallery import Gallery, card, gallery
+from ukemi.reports.genes import gene_figures, gene_histories
 from ukemi.reports.pictures import picture, side_for
 from ukemi.reports.summary import per_class, versions
+from ukemi.reports.sweeps import BUDGET as SWEEPS
+from ukemi.reports.sweeps import frames, sweep_card
 from ukemi.reports.table import cells
 from ukemi.reports.transfer import transfer_section
 from ukemi.training.checkpoints import write_whole
@@ -25,29 +29,40 @@ MOST_LEADS = 3
 """of more models, the first glance tells of the best and the worst"""
 
 
-def write_page(path: Path, evaluations: Sequence[Evaluation], heading: str) -> None:
-    """Writes one self-contained HTML file about the evaluations."""
+def write_page(path: Path, evaluations: Sequence[Evaluation], heading: str, *, command: str = "") -> None:
+    """Writes one self-contained HTML file about the evaluations; `command` makes them again."""
     shown = [picture for one in evaluations for picture in _pictures(one)]
-    side = side_for(len(shown), max(map(len, shown), default=1))
+    channels = max(map(len, shown), default=1)
+    swept = sum(frames(sweep) for one in evaluations for sweep in one.sweeps)
+    sides = side_for(len(shown), channels), side_for(swept, channels, SWEEPS)
     text = template("evaluation.html").render(
         heading=heading,
         versions=versions(),
         several=len(evaluations) > 1,
         leads=leads(evaluations),
-        models=[_model(one, side) for one in evaluations],
+        models=[_model(one, *sides) for one in evaluations],
         overall=[_overall(one) for one in evaluations],
         rows=[(one.title, cells(one)) for one in evaluations],
         genes=gene_figures(evaluations),
         gene_legend=[(one.title, charts.swatch(at)) for at, one in enumerate(evaluations)],
         ramp=maps.ramp(),
+        command=command,
     )
     write_whole(path, text.encode())
 
 
-def write_training_page(path: Path, heading: str, log: Log, settings: Mapping[str, Any]) -> None:
-    """Writes the curves of a run, finished or not."""
+def write_training_page(path: Path, heading: str, log: Log, settings: Mapping[str, Any], *, command: str = "") -> None:
+    """Writes the curves of a run, finished or not; `command` makes it again."""
     text = template("training.html").render(
-        heading=heading, versions=versions(), glance=progress(log), curves=curves(log), settings=flat(settings)
+        heading=heading,
+        versions=versions(),
+        glance=progress(log),
+        curves=curves(log),
+        histories=gene_histories(log),
+        costs=costs(log),
+        ramp=maps.ramp(),
+        settings=flat(settings),
+        command=command,
     )
     write_whole(path, text.encode())
 
@@ -118,8 +133,8 @@ def template(name: str) -> Any:
     return environment.get_template(name)
 
 
-def _model(evaluation: Evaluation, side: int) -> dict[str, Any]:
-    """What the template shows about one model."""
+def _model(evaluation: Evaluation, side: int, swept: int) -> dict[str, Any]:
+    """What the template shows about one model, with pictures of these sides in galleries and sweeps."""
     most = 2 * ln(len(evaluation.classes))
     return {
         "title": evaluation.title,
@@ -128,6 +143,9 @@ def _model(evaluation: Evaluation, side: int) -> dict[str, Any]:
         "attacks": attack_section(evaluation.attacks),
         "transfer": transfer_section(evaluation.transfer),
         "gallery": _gallery(evaluation, side),
+        "sweeps": _sweeps(evaluation, swept),
+        "histories": gene_histories(evaluation.log),
+        "costs": costs(evaluation.log, evaluation.seconds),
         "terrains": _terrains(evaluation, most, side),
         "moving": _moving(evaluation),
         "most": f"{words.plain(most, 2)} (twice that of a blind guess)",
@@ -198,25 +216,15 @@ def _classes_said(evaluation: Evaluation) -> str:
     return f"{said}: how many of its images are recognised, and how many stay recognised under every variant."
 
 
-def _gallery(evaluation: Evaluation, side: int) -> list[dict[str, Any]]:
-    names, space = evaluation.classes, evaluation.robustness.space
-    return [
-        {
-            "image": picture(pair.image, side),
-            "variant": picture(pair.variant, side),
-            "smooth": max(pair.image.shape[1:]) > side,
-            "label": names[pair.label],
-            "guess": _name(names, pair.guess),
-            "how": words.in_words(pair.genes, space),
-            "loss": words.plain(pair.loss),
-        }
-        for pair in evaluation.gallery
-    ]
+def _gallery(evaluation: Evaluation, side: int) -> Gallery:
+    space = evaluation.robustness.space
+    cards = [card(pair, evaluation.classes, space, side) for pair in evaluation.gallery]
+    return gallery(cards, {"label": "class", "guess": "taken for", "gene": "gene"})
 
 
-def _name(names: Sequence[str], label: int) -> str:
-    """A model's head may be wider than the data has classes."""
-    return names[label] if label < len(names) else f"class {label}"
+def _sweeps(evaluation: Evaluation, side: int) -> list[dict[str, Any]]:
+    space = evaluation.robustness.space
+    return [sweep_card({evaluation.title: one}, evaluation.classes, space, side) for one in evaluation.sweeps]
 
 
 def _terrains(evaluation: Evaluation, most: float, side: int) -> list[dict[str, Any]]:

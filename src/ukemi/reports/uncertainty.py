@@ -15,10 +15,10 @@ from torch import Tensor
 
 from ukemi.data import as_float
 from ukemi.errors import UserError
+from ukemi.measures.examples import drawn
 from ukemi.measures.uncertainty import Profile, Profiled
 from ukemi.reports import charts, words
 from ukemi.reports.charts import Series
-from ukemi.reports.evaluation import drawn
 from ukemi.reports.page import flat, template
 from ukemi.reports.pictures import picture, side_for
 from ukemi.reports.summary import versions
