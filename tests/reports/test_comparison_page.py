@@ -71,7 +71,7 @@ def test_the_page_gives_the_answer_first(title: str, tmp_path: Path) -> None:
     said = page.said()
     assert said.index("search holds best") < said.index("Table") < said.index("Curves") < said.index("Cost")
     assert "svhn was not run: the data are absent." in said and "Two runs shared the machine." in said
-    assert len(page.all("pre")) == 4 and title in said
+    assert len(page.all("pre")) == 2 and title in said
     values = json.loads((tmp_path / "comparison.json").read_text())
     assert values["command"].startswith("ukemi compare") and values["versions"]["ukemi"]
     assert {path.name for path in tmp_path.iterdir()} == {

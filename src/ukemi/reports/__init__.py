@@ -4,7 +4,8 @@ from ukemi.measures.examples import Broken, Sweep, Terrain
 from ukemi.reports.adversarial import AttackReport, examine_attack, write_attack
 from ukemi.reports.attacks import AttackResult, attack_row, attack_table, attacks_table
 from ukemi.reports.choosing import choice_table
-from ukemi.reports.comparison import comparison_answer, comparison_tables, comparison_texts, write_comparison
+from ukemi.reports.comparison import comparison_answer, comparison_tables, comparison_texts
+from ukemi.reports.comparison_page import write_comparison
 from ukemi.reports.defences import DefenceReport, defence_table, write_defences
 from ukemi.reports.evaluation import Evaluation, examine
 from ukemi.reports.generation import GenerationReport, generation_table, write_generation

@@ -16,6 +16,8 @@ from ukemi.reports.evaluation import Evaluation
 
 MOST_TIMES = 3.0
 """chosen so many times as often as by chance, or more, is darkest"""
+MOST_COLUMNS = 40
+"""of more epochs several share a column"""
 
 
 @dataclass(frozen=True)
@@ -80,18 +82,20 @@ def gene_histories(log: Log) -> list[Curves]:
 
 
 def _history(genes: Sequence[dict[str, Any]], lines: Log) -> Curves:
-    first = genes[0]
-    epochs = [str(line["epoch"] + 1) for line in lines]
-    values_BE = torch.stack([_beside_chance(one) for one in genes], 1)
+    first, size = genes[0], -(-len(lines) // MOST_COLUMNS)
+    pooled = [range(at, min(at + size, len(lines))) for at in range(0, len(lines), size)]
+    ends = [[lines[at]["epoch"] + 1 for at in (part[0], part[-1])] for part in pooled]
+    epochs = [str(low) if low == high else f"{low}–{high}" for low, high in ends]
+    values_BE = torch.stack([_beside_chance(first, [genes[at]["counts"] for at in part]) for part in pooled], 1)
     name, rows = words.gene_name(first["gene"]), _parts(first)
     title = name[:1].upper() + name[1:]
     svg = maps.over_epochs(values_BE, epochs, rows, first["gene"], MOST_TIMES, title=f"Where the search went: {name}")
     return Curves(title, svg, ())
 
 
-def _beside_chance(one: dict[str, Any]) -> Tensor:
-    """Counts as multiples of what uniform draws over the gene's levels would give, float64 `[B]`."""
-    counts = torch.tensor(one["counts"], dtype=torch.float64)
+def _beside_chance(one: dict[str, Any], counted: Sequence[Sequence[int]]) -> Tensor:
+    """Counts of some epochs as multiples of what uniform draws over the gene's levels would give, float64 `[B]`."""
+    counts = torch.tensor(counted, dtype=torch.float64).sum(0)
     own = (torch.arange(one["levels"]) * len(counts) // one["levels"]).bincount(minlength=len(counts))
     return counts / max(1.0, float(counts.sum())) / (own / one["levels"])
 
