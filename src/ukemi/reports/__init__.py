@@ -4,6 +4,7 @@ from ukemi.measures.examples import Broken, Sweep, Terrain
 from ukemi.reports.adversarial import AttackReport, examine_attack, write_attack
 from ukemi.reports.attacks import AttackResult, attack_row, attack_table, attacks_table
 from ukemi.reports.choosing import choice_table
+from ukemi.reports.command import made_by
 from ukemi.reports.comparison import comparison_answer, comparison_tables, comparison_texts
 from ukemi.reports.comparison_page import write_comparison
 from ukemi.reports.defences import DefenceReport, defence_table, write_defences
@@ -45,6 +46,7 @@ __all__ = [
     "examine",
     "examine_attack",
     "generation_table",
+    "made_by",
     "parse_fail_under",
     "pattern_table",
     "search_summary",

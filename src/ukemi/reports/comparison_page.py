@@ -123,6 +123,7 @@ def _costs(found: Comparison) -> list[Curves]:
             x_said=lambda power: short(10**power),
             x_ticks=sorted({powers[0], powers[-1]}),
             y_said=lambda share: words.percent(share, 0),
+            y_tip=words.percent,
             y_limits=(0.0,),
         )
         drawn.append(Curves(case.name, svg, ()))

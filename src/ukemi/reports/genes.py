@@ -52,6 +52,7 @@ def _figure(gene: str, evaluations: Sequence[Evaluation]) -> GeneFigure:
         x_label=words.directions(gene),
         x_said=lambda value: words.gene_value(gene, value),
         y_said=lambda share: words.percent(share, 0),
+        y_tip=words.percent,
         x_ticks=sorted({values[0], _identity(gene, evaluations), values[-1]}),
         y_limits=(0.0, 1.0),
     )

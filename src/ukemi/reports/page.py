@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ukemi.reports import charts, maps, words
 from ukemi.reports.attacks import attack_section, worst_of
+from ukemi.reports.command import command
 from ukemi.reports.costs import costs
 from ukemi.reports.curves import Log, curves, progress
 from ukemi.reports.evaluation import Evaluation
@@ -29,8 +30,8 @@ MOST_LEADS = 3
 """of more models, the first glance tells of the best and the worst"""
 
 
-def write_page(path: Path, evaluations: Sequence[Evaluation], heading: str, *, command: str = "") -> None:
-    """Writes one self-contained HTML file about the evaluations; `command` makes them again."""
+def write_page(path: Path, evaluations: Sequence[Evaluation], heading: str) -> None:
+    """Writes one self-contained HTML file about the evaluations."""
     shown = [picture for one in evaluations for picture in _pictures(one)]
     channels = max(map(len, shown), default=1)
     swept = sum(frames(sweep) for one in evaluations for sweep in one.sweeps)
@@ -46,13 +47,12 @@ def write_page(path: Path, evaluations: Sequence[Evaluation], heading: str, *, c
         genes=gene_figures(evaluations),
         gene_legend=[(one.title, charts.swatch(at)) for at, one in enumerate(evaluations)],
         ramp=maps.ramp(),
-        command=command,
     )
     write_whole(path, text.encode())
 
 
-def write_training_page(path: Path, heading: str, log: Log, settings: Mapping[str, Any], *, command: str = "") -> None:
-    """Writes the curves of a run, finished or not; `command` makes it again."""
+def write_training_page(path: Path, heading: str, log: Log, settings: Mapping[str, Any]) -> None:
+    """Writes the curves of a run, finished or not."""
     text = template("training.html").render(
         heading=heading,
         versions=versions(),
@@ -62,7 +62,6 @@ def write_training_page(path: Path, heading: str, log: Log, settings: Mapping[st
         costs=costs(log),
         ramp=maps.ramp(),
         settings=flat(settings),
-        command=command,
     )
     write_whole(path, text.encode())
 
@@ -130,6 +129,7 @@ def template(name: str) -> Any:
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    environment.globals["command"] = command()
     return environment.get_template(name)
 
 
