@@ -1,7 +1,6 @@
-"""The pages in a real browser: headless Chromium clicks, filters, slides, hovers and copies; nothing leaves the file."""
+"""The pages in headless Chromium: clicks, filters, sliders, hovering, copying, both themes; nothing leaves the file."""
 
 import csv
-import importlib.util
 import io
 import re
 import shutil
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from report_samples import LOG, sample
+from test_report_page import page_load
 
 from ukemi.comparing import Comparison
 from ukemi.data import labelled
@@ -42,12 +42,7 @@ PAGES = ("training", "evaluation", "comparison", "uncertainty")
 
 def synthetic() -> Comparison:
     """The benchmark's comparison, with names that a page must not trust."""
-    path = Path(__file__).parents[2] / "benchmarks" / "page_load.py"
-    spec = importlib.util.spec_from_file_location("page_load", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.comparison(16, classes=(*HOSTILE, "bag"))
+    return page_load().comparison(16, classes=(*HOSTILE, "bag"))
 
 
 def uncertain() -> UncertaintyReport:

@@ -1,11 +1,13 @@
 """The page is whole, safe and carries everything inside itself."""
 
+import importlib.util
 import re
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -51,6 +53,16 @@ class Reader(HTMLParser):
 
     def all(self, tag: str) -> list[dict[str, str | None]]:
         return [attributes for name, attributes in self.tags if name == tag]
+
+
+def page_load() -> ModuleType:
+    """The benchmark, which makes comparisons by hand."""
+    path = Path(__file__).parents[2] / "benchmarks" / "page_load.py"
+    spec = importlib.util.spec_from_file_location("page_load", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def read(path: Path) -> Reader:

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -16,6 +16,7 @@ from ukemi.measures.examples import drawn
 from ukemi.models.inference import default_chunk, home_of, logits
 from ukemi.reports import charts, words
 from ukemi.reports.attacks import NORMS, AttackResult, attack_row, distance_said, share_said, title_of
+from ukemi.reports.gallery import name_of
 from ukemi.reports.page import flat, template
 from ukemi.reports.pictures import picture, side_for
 from ukemi.reports.summary import versions
@@ -196,7 +197,7 @@ def _card(one: Fooling, made: AdversarialSet, side: int) -> dict[str, Any]:
         "scale": f"{scale:.0f}" if scale >= 10 else words.plain(scale, 2),
         "smooth": max(one.image.shape[1:]) > side,
         "label": made.classes[one.label],
-        "guess": _name(made.classes, one.guess),
+        "guess": name_of(made.classes, one.guess),
         "distance": f"{NORMS[made.norm]} {words.plain(one.distance)}",
         "index": one.index,
     }
@@ -235,7 +236,7 @@ def _classes(report: AttackReport) -> list[dict[str, Any]]:
                 "class": name,
                 "recognised": int(own.sum()),
                 "fooled": int(fooled.sum()),
-                "taken_for": _name(made.classes, taken[0][0]) if taken else None,
+                "taken_for": name_of(made.classes, taken[0][0]) if taken else None,
             }
         )
     return rows
@@ -243,8 +244,3 @@ def _classes(report: AttackReport) -> list[dict[str, Any]]:
 
 def _share(row: Mapping[str, Any]) -> str:
     return words.percent(1 - row["fooled"] / row["recognised"])
-
-
-def _name(names: Sequence[str], label: int) -> str:
-    """A model's head may be wider than the data has classes."""
-    return names[label] if label < len(names) else f"class {label}"

@@ -28,7 +28,8 @@ class Hover:
     marked: str = ""
 
     def json(self) -> str:
-        return json.dumps([self.columns, self.rows, self.values, self.unit, self.marked], separators=(",", ":"))
+        fields = [self.columns, self.rows, self.values, self.unit, self.marked]
+        return json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
 
 
 def heat_map(ground: Landscape, most: float, *, title: str) -> Markup:

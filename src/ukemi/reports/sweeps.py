@@ -37,8 +37,8 @@ def sweep_card(swept: Mapping[str, Sweep], classes: Sequence[str], space: Space,
             "rest": axis.rest,
             "wide": 100 * len(axis.values),
             "half": f"{50 / len(axis.values):.3f}%",
-            "said": json.dumps([words.in_words(row, space) for row in rows.tolist()]),
-            "answers": json.dumps([_answers(one, at, classes) for one in swept.values()]),
+            "said": json.dumps([words.in_words(row, space) for row in rows.tolist()], ensure_ascii=False),
+            "answers": json.dumps([_answers(one, at, classes) for one in swept.values()], ensure_ascii=False),
             "tracks": Markup("").join(_track(one, at) for one in swept.values()),
         }
         for at, (axis, images, rows) in enumerate(parts)
