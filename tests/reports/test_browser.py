@@ -201,6 +201,15 @@ def test_points_say_what_they_are(visit: Callable[..., Any], name: str, chart: s
     assert tip.is_hidden()
 
 
+def test_a_touch_shows_a_value_until_the_next(visit: Callable[..., Any]) -> None:
+    tab = visit("training", has_touch=True, viewport={"width": 390, "height": 800})
+    first, last = tab.locator(".chart").first.locator(".mark").all()[:2]
+    first.tap(force=True)
+    assert tab.locator(".tip").inner_text() == "training, epoch 1: 2.1"
+    last.tap(force=True)
+    assert tab.locator(".tip").inner_text() == "training, epoch 2: 1.2"
+
+
 def _shown(tab: Any, gallery: str) -> list[str]:
     return list(tab.locator(f"#{gallery} > li:visible .said").all_inner_texts())
 

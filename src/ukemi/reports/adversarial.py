@@ -16,7 +16,7 @@ from ukemi.measures.examples import drawn
 from ukemi.models.inference import default_chunk, home_of, logits
 from ukemi.reports import charts, words
 from ukemi.reports.attacks import NORMS, AttackResult, attack_row, distance_said, share_said, title_of
-from ukemi.reports.gallery import name_of
+from ukemi.reports.gallery import gallery, name_of
 from ukemi.reports.page import flat, template
 from ukemi.reports.pictures import picture, side_for
 from ukemi.reports.summary import versions
@@ -130,7 +130,9 @@ def write_attack(folder: Path, report: AttackReport) -> None:
         versions=versions(),
         glance=attack_glance(report),
         tiles=_tiles(report.result),
-        gallery=[_card(one, report.made, side) for one in report.gallery],
+        gallery=gallery(
+            [_card(one, report.made, side) for one in report.gallery], {"label": "class", "guess": "taken for"}
+        ),
         histogram=_histogram(report.made),
         classes=[
             (row["class"], (row["recognised"], row["fooled"], _share(row), row["taken_for"] or ""))
@@ -190,14 +192,16 @@ def _tiles(result: AttackResult) -> list[dict[str, Any]]:
 
 def _card(one: Fooling, made: AdversarialSet, side: int) -> dict[str, Any]:
     change, scale = visible(one.adversarial - one.image)
+    label, guess = made.classes[one.label], name_of(made.classes, one.guess)
     return {
         "image": picture(one.image, side),
         "adversarial": picture(one.adversarial, side),
         "change": picture(change, side),
         "scale": f"{scale:.0f}" if scale >= 10 else words.plain(scale, 2),
         "smooth": max(one.image.shape[1:]) > side,
-        "label": made.classes[one.label],
-        "guess": name_of(made.classes, one.guess),
+        "label": label,
+        "guess": guess,
+        "fields": {"label": [label], "guess": [guess]},
         "distance": f"{NORMS[made.norm]} {words.plain(one.distance)}",
         "index": one.index,
     }

@@ -113,7 +113,7 @@
     };
     svg.addEventListener("pointermove", point);
     svg.addEventListener("pointerdown", point);
-    svg.addEventListener("pointerleave", hide);
+    svg.addEventListener("pointerleave", (event) => { if (event.pointerType !== "touch") hide(); });
     svg.addEventListener("blur", hide);
     svg.setAttribute("tabindex", "0");
     svg.addEventListener("keydown", (event) => {
