@@ -46,10 +46,13 @@ def test_a_gene_of_few_levels_has_a_part_per_level(codes: list[int]) -> None:
 def test_waiting_is_counted_and_taken_once() -> None:
     spent = Spent()
     assert list(spent.waited(iter([1, 2, 3]))) == [1, 2, 3] and spent.data > 0
+    with spent.search():
+        pass
+    assert spent.scoring > 0
     spent.validation = 1.5
     told = spent.taken()
     assert told["validation_seconds"] == 1.5 and told["data_seconds"] >= 0
-    assert spent.taken() == {"data_seconds": 0.0, "validation_seconds": 0.0}
+    assert spent.taken() == {"data_seconds": 0.0, "scoring_seconds": 0.0, "validation_seconds": 0.0}
 
 
 @pytest.mark.parametrize(("name", "searched"), [("standard", False), ("random", True), ("worst-of", True)])
@@ -60,7 +63,8 @@ def test_a_log_knows_genes_and_seconds(name: str, searched: bool, tmp_path: Path
     log = train(config, quiet=True).read_log()
     for line in log:
         assert ("genes" in line) == searched and line["data_seconds"] >= 0 and line["validation_seconds"] > 0
-        assert ("scoring_seconds" in line) == (name == "worst-of")
+        assert line["scoring_seconds"] > 0 or name == "standard"
+        assert line["data_seconds"] + line["scoring_seconds"] + line["validation_seconds"] < line["seconds"]
         if searched:
             assert [one["gene"] for one in line["genes"]] == [gene.name for gene in T3.genes]
             assert {sum(one["counts"]) for one in line["genes"]} == {line["images"]}

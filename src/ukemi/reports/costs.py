@@ -9,7 +9,7 @@ from markupsafe import Markup
 from ukemi.reports import drawing, words
 
 Log = Sequence[Mapping[str, Any]]
-PARTS = ("waiting for data", "scoring variants", "training steps", "validation", "measuring")
+PARTS = ("waiting for data", "making and scoring variants", "training steps", "validation", "measuring")
 
 
 @dataclass(frozen=True)
@@ -18,10 +18,6 @@ class Cost:
 
     name: str
     seconds: dict[str, float]
-
-    def rows(self) -> list[tuple[str, tuple[str, str]]]:
-        whole = sum(self.seconds.values()) or 1.0
-        return [(part, (words.duration(took), words.percent(took / whole))) for part, took in self.seconds.items()]
 
     def svg(self, longest: float) -> Markup:
         """Shares of the width of the longest bar."""
@@ -44,8 +40,8 @@ def spent(log: Log) -> dict[str, float]:
         return {}
     waited = sum(line.get("data_seconds", 0.0) for line in log)
     validated = sum(line.get("validation_seconds", 0.0) + line.get("history_seconds", 0.0) for line in log)
-    whole, scored = float(log[-1]["seconds"]), float(log[-1].get("scoring_seconds", 0.0))
-    scored = min(scored, max(0.0, whole - waited - validated))  # an estimate: never more than there was
+    whole, scored = float(log[-1]["seconds"]), sum(line.get("scoring_seconds", 0.0) for line in log)
+    scored = min(scored, max(0.0, whole - waited - validated))  # on a GPU an estimate: never more than there was
     steps = max(0.0, whole - waited - validated - scored)
     return dict(zip(PARTS, (waited, scored, steps, validated, 0.0), strict=True))
 
@@ -87,8 +83,3 @@ def section(found: Sequence[Cost | None]) -> dict[str, Any] | None:
         return None
     columns, rows = table(known)
     return {"bars": bars(known), "legend": legend(known), "columns": columns, "rows": rows}
-
-
-def costs(log: Log, measuring: float | None = None) -> dict[str, Any] | None:
-    """The section of a page about one training."""
-    return section([cost("this run", log, measuring)])

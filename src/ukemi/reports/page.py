@@ -11,7 +11,7 @@ from torch import Tensor
 from ukemi.reports import charts, maps, words
 from ukemi.reports.attacks import attack_section, worst_of
 from ukemi.reports.command import command
-from ukemi.reports.costs import costs
+from ukemi.reports.costs import cost, section
 from ukemi.reports.curves import Log, curves, progress
 from ukemi.reports.evaluation import Evaluation
 from ukemi.reports.gallery import Gallery, card, gallery
@@ -45,6 +45,7 @@ def write_page(path: Path, evaluations: Sequence[Evaluation], heading: str) -> N
         overall=[_overall(one) for one in evaluations],
         rows=[(one.title, cells(one)) for one in evaluations],
         genes=gene_figures(evaluations),
+        costs=section([cost(one.title, one.log, one.seconds) for one in evaluations]),
         gene_legend=[(one.title, charts.swatch(at)) for at, one in enumerate(evaluations)],
         ramp=maps.ramp(),
     )
@@ -59,7 +60,7 @@ def write_training_page(path: Path, heading: str, log: Log, settings: Mapping[st
         glance=progress(log),
         curves=curves(log),
         histories=gene_histories(log),
-        costs=costs(log),
+        costs=section([cost("this run", log)]),
         ramp=maps.ramp(),
         settings=flat(settings),
     )
@@ -145,7 +146,6 @@ def _model(evaluation: Evaluation, side: int, swept: int) -> dict[str, Any]:
         "gallery": _gallery(evaluation, side),
         "sweeps": _sweeps(evaluation, swept),
         "histories": gene_histories(evaluation.log),
-        "costs": costs(evaluation.log, evaluation.seconds),
         "terrains": _terrains(evaluation, most, side),
         "moving": _moving(evaluation),
         "most": f"{words.plain(most, 2)} (twice that of a blind guess)",

@@ -117,7 +117,7 @@ def _epoch(
     saved = monotonic()
     if state.step == 0:
         scored, spared = state.augmenter.forwards, state.augmenter.spared
-        with _precision(config, device):
+        with _precision(config, device), state.spent.search():
             state.augmenter.begin_epoch(scorer, data, state.epoch)
         state.scored += state.augmenter.forwards - scored
         state.spared += state.augmenter.spared - spared
@@ -189,7 +189,7 @@ def _forward(
     """The images to train on, and what the objective says of them."""
     device, augmenter = batch.images.device, state.augmenter
     index, labels, epoch = batch.index, batch.labels, state.epoch
-    with _precision(config, device):
+    with _precision(config, device), state.spent.search():
         images = augmenter(scorer, batch.images, labels, index, epoch)
     clean = augmenter.flipped(batch.images, index, epoch) if state.objective.wants_clean else None
     if config.channels_last:
@@ -247,9 +247,12 @@ def _end_of_epoch(config: TrainConfig, run: Run, state: State, sets: Sets) -> di
     line: dict[str, Any] = {"epoch": state.epoch, "loss": loss / seen, "accuracy": right / seen, "images": int(seen)}
     line["learning_rate"] = _learning_rate(config, state.epoch + 1)
     line["scoring_forwards"] = scored
-    if scored or spared:
+    asynchronous = device.type != "cpu"
+    if spared or (scored and asynchronous):
         state.pass_seconds = state.pass_seconds or _seconds_per_image(config, state.model, sets.train)
-        line["scoring_seconds"] = round(scored * state.pass_seconds / ranks.size, 3)
+    if asynchronous:
+        state.spent.scoring = (scored - state.spent.scored) * state.pass_seconds / ranks.size
+    state.spent.scored = scored
     if spared:
         line["scoring_forwards_saved"] = spared
         line["scoring_seconds_saved"] = round(spared * state.pass_seconds, 3)

@@ -1,6 +1,7 @@
 """Where an epoch went: which genes it was trained on, and what its seconds were spent on."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, TypeVar
@@ -23,7 +24,11 @@ class Spent:
 
     data: float = 0.0
     """waiting for batches"""
+    scoring: float = 0.0
+    """making and scoring variants; on a GPU, which works on while the process goes on, what it took to ask for them"""
     validation: float = 0.0
+    scored: int = 0
+    """scoring passes before this epoch"""
 
     def waited(self, items: Iterator[Item]) -> Iterator[Item]:
         """The same items; counts how long they were waited for."""
@@ -35,10 +40,18 @@ class Spent:
                 return
             yield item
 
+    @contextmanager
+    def search(self) -> Iterator[None]:
+        """Counts what is done inside as scoring."""
+        began = monotonic()
+        yield
+        self.scoring += monotonic() - began
+
     def taken(self) -> dict[str, float]:
         """For the log, and from 0 again."""
-        told = {"data_seconds": round(self.data, 3), "validation_seconds": round(self.validation, 3)}
-        self.data = self.validation = 0.0
+        names = ("data", "scoring", "validation")
+        told = {f"{name}_seconds": round(getattr(self, name), 3) for name in names}
+        self.data = self.scoring = self.validation = 0.0
         return told
 
 

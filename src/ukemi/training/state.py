@@ -158,6 +158,7 @@ def _take(run: Run, state: State, checkpoint: Checkpoint) -> None:
     state.seconds, state.clock = checkpoint.values["seconds"], monotonic()
     state.scored = checkpoint.values["scoring_forwards"]
     state.spared = checkpoint.values.get("scoring_forwards_saved", 0)
+    state.spent.scored = state.scored
     state.keep_counts_of_first()
 
 
