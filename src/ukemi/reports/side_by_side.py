@@ -20,8 +20,6 @@ MOST = 200
 """images in the gallery; of more runs each shows fewer"""
 BUDGET, SWEPT = 6_000_000, 1_500_000
 """bytes that the gallery's pictures and the strips of all cases may take, if none could be compressed"""
-FEW_CASES = 2
-"""with more, a case shows one image"""
 
 
 @dataclass(frozen=True)
@@ -32,20 +30,15 @@ class Near:
     label: str
     maps: list[Curves]
     moving: str
-    most: str
     sweep: dict[str, Any]
 
 
 def near_images(found: Comparison) -> list[Near]:
-    """Per case an image that every method recognises, of those that were drawn before any training."""
+    """Images drawn before any training, those first that every method recognises; of several cases one each."""
     cases = [(case, same_seed(case)) for case in found.run_cases()]
     known = [(case, methods) for case, methods in cases if methods and next(iter(methods.values())).terrains]
     several = len(known) > 1
-    chosen = [
-        (case, methods, at)
-        for case, methods in known
-        for at in _recognised(methods)[: None if len(known) < FEW_CASES else 1]
-    ]
+    chosen = [(case, methods, at) for case, methods in known for at in _recognised(methods)[: 1 if several else None]]
     swept = sum(frames(next(iter(methods.values())).sweeps[at]) for _, methods, at in chosen)
     channels = max((len(next(iter(methods.values())).terrains[0].image) for _, methods in known), default=1)
     side = side_for(swept, channels, SWEPT)
@@ -81,7 +74,6 @@ def _near(case: str, methods: Mapping[str, Shown], at: int, side: int) -> Near:
         label,
         [Curves(name, _map(name, one, at, most), ()) for name, one in methods.items()],
         " and ".join(words.gene_name(axis.gene) for axis in axes),
-        words.plain(most, 2),
         sweep_card({name: one.sweeps[at] for name, one in methods.items()}, first.classes, first.space, side),
     )
 

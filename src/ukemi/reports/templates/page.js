@@ -27,12 +27,14 @@
   const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
   const cells = (table) => [...table.rows].map((row) =>
     [...row.cells].map((cell) => cell.textContent.replace(/\s+/g, " ").trim()));
+  const columns = (table) => [...table.rows[0].cells]
+    .map((cell) => (getComputedStyle(cell).textAlign === "left" ? "l" : "r")).join("");
   const FORMATS = {
     Markdown: ([head, ...rows]) => [head, head.map(() => "---"), ...rows]
       .map((row) => `| ${row.map((text) => text.replaceAll("|", "\\|")).join(" | ")} |\n`).join(""),
-    LaTeX: ([head, ...rows]) => {
+    LaTeX: ([head, ...rows], columns) => {
       const line = (row) => `${row.map(latex).join(" & ")} \\\\`;
-      return [`\\begin{tabular}{l${"r".repeat(head.length - 1)}}`, "\\toprule", line(head), "\\midrule",
+      return [`\\begin{tabular}{${columns}}`, "\\toprule", line(head), "\\midrule",
         ...rows.map(line), "\\bottomrule", "\\end{tabular}", ""].join("\n");
     },
     CSV: (rows) => rows.map((row) => `${row.map((text) => quoted(text.replaceAll("−", "-"))).join(",")}\r\n`).join(""),
@@ -63,7 +65,7 @@
     return row;
   };
   for (const table of all("table")) {
-    const buttons = Object.entries(FORMATS).map(([name, made]) => copier(name, () => made(cells(table))));
+    const buttons = Object.entries(FORMATS).map(([name, made]) => copier(name, () => made(cells(table), columns(table))));
     (table.closest(".scroll") || table).after(bar(...buttons));
   }
   for (const text of all("pre.copy")) text.after(bar(copier("text", () => text.textContent)));
