@@ -9,22 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ukemi.measures.sensitivity import Axis, Landscape
-from ukemi.reports.charts import (
-    BOTTOM,
-    HEIGHT,
-    LEFT,
-    RIGHT,
-    TOP,
-    WIDTH,
-    Series,
-    bar,
-    heat_map,
-    lines,
-    ramp,
-    scatter,
-    swatch,
-)
+from ukemi.reports.charts import Series, bar, lines, scatter, swatch
 from ukemi.reports.curves import progress
+from ukemi.reports.drawing import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
+from ukemi.reports.maps import heat_map, ramp
 from ukemi.reports.scales import Scale, limits, rounded, ticks
 
 finite = st.floats(allow_nan=False, allow_infinity=False)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from report_samples import HOSTILE
 from rich.console import Console
-from test_report_page import read
+from test_report_page import page_load, read
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "comparing"))
 from comparison_samples import CASE, OUTCOMES, comparison
@@ -18,6 +18,7 @@ from comparison_samples import CASE, OUTCOMES, comparison
 from ukemi.comparing.result import CaseResult
 from ukemi.reports import comparison_answer, comparison_tables, comparison_texts, write_comparison
 from ukemi.reports.comparison import difference_rows, measure_rows
+from ukemi.reports.side_by_side import same_seed
 from ukemi.reports.texts import Rows, as_latex, as_markdown
 
 
@@ -71,12 +72,45 @@ def test_the_page_gives_the_answer_first(title: str, tmp_path: Path) -> None:
     said = page.said()
     assert said.index("search holds best") < said.index("Table") < said.index("Curves") < said.index("Cost")
     assert "svhn was not run: the data are absent." in said and "Two runs shared the machine." in said
-    assert len(page.all("pre")) == 4 and title in said
+    assert len(page.all("pre")) == 2 and title in said
     values = json.loads((tmp_path / "comparison.json").read_text())
     assert values["command"].startswith("ukemi compare") and values["versions"]["ukemi"]
     assert {path.name for path in tmp_path.iterdir()} == {
         "comparison.json", "page.html", "table.csv", "table.md", "table.tex"
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("side", [32, 128])
+def test_twenty_runs_with_two_hundred_images_fit(side: int, tmp_path: Path) -> None:
+    """Noise, which no PNG can compress; that it opens in time is what benchmarks/page_load.py measures."""
+    found = page_load().comparison(side)
+    write_comparison(tmp_path, found, command="ukemi compare")
+    page = read(tmp_path / "page.html")
+    shown = [attributes for attributes in page.all("li") if attributes.get("data-method")]
+    assert sum(len(seeds) for case in found.cases for seeds in case.outcomes.values()) == 20 and len(shown) == 200
+    assert (tmp_path / "page.html").stat().st_size < 15_000_000
+
+
+def test_one_image_is_shown_under_every_method_on_one_scale(tmp_path: Path) -> None:
+    found = page_load().comparison(8)
+    case = found.cases[0]
+    case.shown["sensei"].pop(0)  # a run that was measured before there were pictures
+    write_comparison(tmp_path, found, command="ukemi compare")
+    page = read(tmp_path / "page.html")
+    maps = [svg["aria-label"] or "" for svg in page.all("svg") if "heat" in (svg.get("class") or "")]
+    near = [said for said in maps if said.startswith("Loss around one image under")]
+    assert len(near) == 4 * 4 and all(sum(name in said for said in near) == 4 for name in found.methods)
+    assert set(same_seed(case)) == set(found.methods)
+
+
+def test_of_several_cases_each_shows_one_image_and_can_be_chosen(tmp_path: Path) -> None:
+    found = page_load().comparison(8)
+    found = replace(found, cases=(found.cases[0], replace(found.cases[0], name="more noise")))
+    write_comparison(tmp_path, found, command="ukemi compare")
+    page = read(tmp_path / "page.html")
+    assert len([one for one in page.all("div") if one.get("class") == "card sweep"]) == 2
+    assert [one["name"] for one in page.all("select")] == ["case", "method", "label", "guess", "gene"]
+    assert len([one for one in page.all("li") if one.get("data-case")]) == 200
 
 
 def test_a_page_without_any_outcome_is_a_page(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from ukemi.measures import robustness_of
 from ukemi.models import create
 from ukemi.training import Run, TrainConfig, train
 from ukemi.training.checkpoints import read_checkpoint
+from ukemi.training.run import TIMES
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 
@@ -27,7 +28,7 @@ def trained(folder: Path, name: str, **options: Any) -> tuple[dict[str, torch.Te
     told = {"model": "lenet5", "epochs": 2, "batch_size": 256, "flips": True, **options}
     config = TrainConfig(augmenter=AUGMENTERS[name](), out=folder, **told)
     run = train(config, quiet=True)
-    log = [{key: value for key, value in line.items() if key != "seconds"} for line in run.read_log()]
+    log = [{key: value for key, value in line.items() if key not in TIMES} for line in run.read_log()]
     return read_checkpoint(run.weights_path).tensors, log
 
 

@@ -15,6 +15,7 @@ import torch
 from ukemi.training import Run
 from ukemi.training.checkpoints import newest, read_checkpoint
 from ukemi.training.setup import batches_of_epoch
+from ukemi.training.spent import BINS
 
 sys.path.insert(0, str(Path(__file__).parent))
 from rank_child import child, free_port
@@ -282,9 +283,9 @@ def test_what_travels_beside_the_gradients(processes: Any, images: Path, tmp_pat
         for name, tensor in population.items()
         if name.startswith("augmenter.") and tensor.ndim and len(tensor) == IMAGES
     )
-    words = (
-        5 * (4 + 3) + 2 * (3 * 8 + 2 * 8) + 8
-    )  # flags of 5 steps; sums and counts, twice; a word that all is written
+    genes = 7 * BINS * 8  # how often each gene fell into each part of its range
+    # flags of 5 steps; sums and counts, twice; a word that all is written
+    words = 5 * (4 + 3) + 2 * (3 * 8 + genes + 2 * 8) + 8
     assert per_epoch == 19 * per_sample + words
     resnet18 = 4 * 11_173_962
     assert (256 * per_sample + 7 + words / 5) / resnet18 < 0.01

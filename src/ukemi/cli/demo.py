@@ -50,7 +50,6 @@ def run(arguments: list[str]) -> int:
 
 def _walk(name: str, config: DemoConfig, out: Path) -> reports.Evaluation:
     """Train, load what was trained, measure it on the test images."""
-    began = monotonic()
     told = TrainConfig(
         augmenter=AUGMENTERS[name](),
         epochs=config.epochs,
@@ -63,6 +62,7 @@ def _walk(name: str, config: DemoConfig, out: Path) -> reports.Evaluation:
     sets = load_sets(told)
     model, test = trained_model(finished, told, sets.test)
     model, test = model.to(told.chosen_device()), test.to(told.chosen_device())
+    began = monotonic()
     found = measured(model, test, told.chosen_space(), 3, about=f"{name}: variants")
     return reports.examine(
         model,

@@ -51,7 +51,10 @@ def run(arguments: list[str]) -> int:
         Console().print(f"ukemi {__version__}", highlight=False)
         return 0
     try:
-        return _command(arguments[0])(arguments[1:])
+        from ukemi.reports import made_by  # slow to load, and an overview needs none of it
+
+        with made_by(arguments):
+            return _command(arguments[0])(arguments[1:])
     except UserError as error:
         return _fail(str(error), EXIT_BAD_INPUT)
     except RankLost as error:

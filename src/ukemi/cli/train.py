@@ -26,10 +26,12 @@ def run(arguments: list[str]) -> int:
         if rest:
             raise UserError(f"resume: a run goes on as it began, so {' '.join(rest)} can't be given beside it.")
         config = Run.config_of(Path(folder))
+        arguments = ["--config", str(Path(folder) / "config.toml")]
     finished = train(config, resume=folder is not None)
     if not is_first():
         return 0
-    page = write_page(finished, config)
+    with reports.made_by(["train", *arguments]):
+        page = write_page(finished, config)
     last = finished.read_log()[-1]
     console = Console(highlight=False, soft_wrap=True)
     if "validation_accuracy" in last:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ukemi.attacks.config import AttackConfig
 from ukemi.comparing.costs import cost_of
 from ukemi.comparing.plan import Measured, Planned
+from ukemi.comparing.shown import write_shown
 from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.measures import robustness_of
@@ -79,7 +80,7 @@ def measure(one: Planned, run: Run, measured: Measured) -> None:
     model, test = trained_model(run, trained, sets.test)
     model, test = model.to(device), test.to(device)
     test = test if measured.images is None else fixed_subset(test, min(measured.images, len(test)), SUBSET)
-    measures, images, index = _varied(model, test, measured)
+    measures, images, index = _varied(run, model, test, measured)
     _attacked(model, test, measured, measures, images, index)
     tensors = {f"image.{name}": kept for name, kept in images.items()}
     tensors |= {f"index.{name}": kept for name, kept in index.items()}
@@ -102,7 +103,7 @@ def read_outcome(run: Run, measured: Measured) -> Outcome:
 
 
 def _varied(
-    model: nn.Module, test: Data, measured: Measured
+    run: Run, model: nn.Module, test: Data, measured: Measured
 ) -> tuple[dict[str, float], dict[str, Tensor], dict[str, Tensor]]:
     measures: dict[str, float] = {}
     images: dict[str, Tensor] = {}
@@ -111,6 +112,8 @@ def _varied(
         name = "robust" if at == 0 else f"robust {grid}"
         images |= {"accuracy": found.correct, name: found.robust}
         measures |= {"accuracy": found.accuracy, name: found.robust_accuracy}
+        if at == 0:
+            write_shown(run, measured, model, test, found)
     return measures, images, dict.fromkeys(images, test.index.cpu())
 
 

@@ -1,7 +1,7 @@
 """From outcomes to the answer: means and spreads per method, differences per pair, one verdict."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import Tensor
 from ukemi.comparing.config import CompareConfig
 from ukemi.comparing.outcomes import Outcome, outcome_path, read_outcome, read_stopped
 from ukemi.comparing.plan import Plan
+from ukemi.comparing.shown import Shown, read_shown
 from ukemi.measures.statistics import Interval, Paired, Spread, image_bootstrap, paired, spread
 
 SCHEMA = 1
@@ -41,6 +42,8 @@ class CaseResult:
     """trainings that could not be finished, and why"""
     missing: str = ""
     """why nothing could be run here"""
+    shown: dict[str, dict[int, Shown]] = field(default_factory=dict)
+    """pictures by method and seed, where there are any"""
 
     def measures(self) -> list[str]:
         names = [name for seeds in self.outcomes.values() for one in seeds.values() for name in one.measures]
@@ -160,6 +163,9 @@ def gathered(config: CompareConfig, plan: Plan) -> Comparison:
             case.stopped.setdefault(one.method, {})[one.seed] = reason
         elif outcome_path(run, measured).exists():
             case.outcomes.setdefault(one.method, {})[one.seed] = read_outcome(run, measured)
+            shown = read_shown(run, measured)
+            if shown is not None:
+                case.shown.setdefault(one.method, {})[one.seed] = shown
         else:
             unfinished += 1
     return Comparison(

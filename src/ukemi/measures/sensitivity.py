@@ -15,6 +15,9 @@ from ukemi.randomness import Stream
 from ukemi.spaces import Gene, Space, spread
 from ukemi.variations import vary
 
+STEPS = 25
+"""values of each of a landscape's genes"""
+
 
 @dataclass(frozen=True)
 class GeneFailures:
@@ -79,15 +82,19 @@ def failure_by_gene(
     return [_failures_of(model, batch, space, at, values) for at in range(len(space))]
 
 
-def landscape(model: nn.Module, image: Tensor, label: int, space: Space, *, steps: int = 25) -> Landscape:
+def landscape_axes(space: Space, steps: int = STEPS) -> list[Axis]:
+    """The genes that a landscape moves, rotation and a translation where there are both, with their values."""
+    return [axis_of(space.genes[at], steps) for at in _two_genes(space)]
+
+
+def landscape(model: nn.Module, image: Tensor, label: int, space: Space, *, steps: int = STEPS) -> Landscape:
     """The loss of `image` (`[C, H, W]`, float) over rotation and translation, `steps` values each.
 
     In a space without both, its first two genes are moved; a space of one gene gives one row.
     """
     if steps < 2:
         raise UserError(f"steps: at least 2 are needed, but {steps} was given.")
-    moving = _two_genes(space)
-    axes = [_axis(space.genes[at], steps) for at in moving]
+    moving, axes = _two_genes(space), landscape_axes(space, steps)
     shape = (1, *(len(axis.values) for axis in axes))[-2:]
     genes_PG = space.identity().repeat(shape[0] * shape[1], 1)
     for at, values in zip(
@@ -154,7 +161,8 @@ def _values(gene: Gene, count: int) -> tuple[float, ...]:
     return tuple(gene.identity if same else value for value, same in zip(values, near, strict=True))
 
 
-def _axis(gene: Gene, count: int) -> Axis:
+def axis_of(gene: Gene, count: int) -> Axis:
+    """`count` evenly spread values of a gene, and the identity where it is none of them."""
     values = _values(gene, count)
     return Axis(gene.name, values, values.index(gene.identity))
 

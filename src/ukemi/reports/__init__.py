@@ -1,11 +1,14 @@
 """Reports: what was found as a table, a page, JSON and JUnit."""
 
+from ukemi.measures.examples import Broken, Sweep, Terrain
 from ukemi.reports.adversarial import AttackReport, examine_attack, write_attack
 from ukemi.reports.attacks import AttackResult, attack_row, attack_table, attacks_table
 from ukemi.reports.choosing import choice_table
-from ukemi.reports.comparison import comparison_answer, comparison_tables, comparison_texts, write_comparison
+from ukemi.reports.command import made_by
+from ukemi.reports.comparison import comparison_answer, comparison_tables, comparison_texts
+from ukemi.reports.comparison_page import write_comparison
 from ukemi.reports.defences import DefenceReport, defence_table, write_defences
-from ukemi.reports.evaluation import Broken, Evaluation, Terrain, examine
+from ukemi.reports.evaluation import Evaluation, examine
 from ukemi.reports.generation import GenerationReport, generation_table, write_generation
 from ukemi.reports.junit import Check, checks_of, parse_fail_under, write_junit
 from ukemi.reports.page import write_page, write_training_page
@@ -26,6 +29,7 @@ __all__ = [
     "DefenceReport",
     "Evaluation",
     "GenerationReport",
+    "Sweep",
     "Terrain",
     "Transfer",
     "UncertaintyReport",
@@ -42,6 +46,7 @@ __all__ = [
     "examine",
     "examine_attack",
     "generation_table",
+    "made_by",
     "parse_fail_under",
     "pattern_table",
     "search_summary",

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -12,10 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from ukemi.data import Data
+from ukemi.measures.examples import drawn
 from ukemi.models.inference import default_chunk, home_of, logits
 from ukemi.reports import charts, words
 from ukemi.reports.attacks import NORMS, AttackResult, attack_row, distance_said, share_said, title_of
-from ukemi.reports.evaluation import drawn
+from ukemi.reports.gallery import gallery, name_of
 from ukemi.reports.page import flat, template
 from ukemi.reports.pictures import picture, side_for
 from ukemi.reports.summary import versions
@@ -129,7 +130,9 @@ def write_attack(folder: Path, report: AttackReport) -> None:
         versions=versions(),
         glance=attack_glance(report),
         tiles=_tiles(report.result),
-        gallery=[_card(one, report.made, side) for one in report.gallery],
+        gallery=gallery(
+            [_card(one, report.made, side) for one in report.gallery], {"label": "class", "guess": "taken for"}
+        ),
         histogram=_histogram(report.made),
         classes=[
             (row["class"], (row["recognised"], row["fooled"], _share(row), row["taken_for"] or ""))
@@ -189,14 +192,16 @@ def _tiles(result: AttackResult) -> list[dict[str, Any]]:
 
 def _card(one: Fooling, made: AdversarialSet, side: int) -> dict[str, Any]:
     change, scale = visible(one.adversarial - one.image)
+    label, guess = made.classes[one.label], name_of(made.classes, one.guess)
     return {
         "image": picture(one.image, side),
         "adversarial": picture(one.adversarial, side),
         "change": picture(change, side),
         "scale": f"{scale:.0f}" if scale >= 10 else words.plain(scale, 2),
         "smooth": max(one.image.shape[1:]) > side,
-        "label": made.classes[one.label],
-        "guess": _name(made.classes, one.guess),
+        "label": label,
+        "guess": guess,
+        "fields": {"label": [label], "guess": [guess]},
         "distance": f"{NORMS[made.norm]} {words.plain(one.distance)}",
         "index": one.index,
     }
@@ -235,7 +240,7 @@ def _classes(report: AttackReport) -> list[dict[str, Any]]:
                 "class": name,
                 "recognised": int(own.sum()),
                 "fooled": int(fooled.sum()),
-                "taken_for": _name(made.classes, taken[0][0]) if taken else None,
+                "taken_for": name_of(made.classes, taken[0][0]) if taken else None,
             }
         )
     return rows
@@ -243,8 +248,3 @@ def _classes(report: AttackReport) -> list[dict[str, Any]]:
 
 def _share(row: Mapping[str, Any]) -> str:
     return words.percent(1 - row["fooled"] / row["recognised"])
-
-
-def _name(names: Sequence[str], label: int) -> str:
-    """A model's head may be wider than the data has classes."""
-    return names[label] if label < len(names) else f"class {label}"

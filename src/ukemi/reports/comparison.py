@@ -1,26 +1,18 @@
-"""A comparison as tables for the terminal and for papers, and as a page that gives the answer first."""
+"""A comparison as sentences, and as tables for the terminal and for papers."""
 
-import json
 from collections.abc import Sequence
-from math import log10
-from pathlib import Path
 from typing import Any
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from ukemi.comparing import Comparison, summary
+from ukemi.comparing import Comparison
 from ukemi.comparing.result import COSTS, CaseResult, Pair
 from ukemi.measures.attacks import as_csv
-from ukemi.measures.statistics import Interval, Spread, paired
-from ukemi.reports import charts, words
-from ukemi.reports.charts import Series
-from ukemi.reports.curves import Curves
-from ukemi.reports.page import flat, template
-from ukemi.reports.summary import versions
+from ukemi.measures.statistics import Interval, Spread
+from ukemi.reports import words
 from ukemi.reports.texts import Rows, as_latex, as_markdown
-from ukemi.training.checkpoints import write_whole
 
 NAMES = {
     "robust": "robust accuracy",
@@ -97,7 +89,7 @@ def _method_cells(case: CaseResult, method: str, measures: Sequence[str]) -> lis
     means = {name: case.spread(method, name) for name in COSTS}
     mean = {name: one.mean for name, one in means.items() if one is not None}
     n = f"{count}, {stopped} stopped" if stopped else str(count)
-    passes = _short(mean["forwards"] + mean["backwards"])
+    passes = short(mean["forwards"] + mean["backwards"])
     return [n, *cells, f"{mean['epochs']:.0f}", words.duration(mean["seconds"]), passes]
 
 
@@ -183,36 +175,6 @@ def numbers(found: Comparison) -> list[dict[str, Any]]:
     ]
 
 
-def write_comparison(folder: Path, found: Comparison, *, command: str, notes: Sequence[str] = ()) -> None:
-    """Writes comparison.json, table.csv, table.md, table.tex and page.html."""
-    values = summary(found, command=command, versions=versions())
-    write_whole(folder / "comparison.json", (json.dumps(values, indent=2, allow_nan=False) + "\n").encode())
-    texts = comparison_texts(found)
-    for name, text in texts.items():
-        write_whole(folder / f"table.{name}", text.encode())
-    page = template("comparison.html").render(
-        heading=found.title,
-        versions=versions(),
-        answer=comparison_answer(found),
-        notes=list(notes),
-        bars=[{"name": case.name, "bars": _bars(found, case)} for case in found.run_cases()],
-        not_run=[(case.name, case.missing) for case in found.cases if case.missing],
-        stopped=_stopped(found),
-        measures=measure_rows(found),
-        differences=difference_rows(found),
-        baseline=found.baseline,
-        decides=NAMES[found.decides],
-        seeds=words.plural(len(found.seeds), "seed"),
-        curves=_curves(found),
-        costs=_costs(found),
-        legend=[(method, charts.swatch(at)) for at, method in enumerate(found.methods)],
-        texts=[("Markdown", texts["md"]), ("LaTeX", texts["tex"]), ("CSV, one row per run", texts["csv"])],
-        command=command,
-        settings=flat(found.settings),
-    )
-    write_whole(folder / "page.html", page.encode())
-
-
 def comparison_texts(found: Comparison) -> dict[str, str]:
     """The tables as Markdown, LaTeX and CSV, by the ending of their file."""
     both = [measure_rows(found), difference_rows(found)]
@@ -222,80 +184,6 @@ def comparison_texts(found: Comparison) -> dict[str, str]:
         "tex": "\n".join(map(as_latex, both)),
         "csv": as_csv(numbers(found)),
     }
-
-
-def _bars(found: Comparison, case: CaseResult) -> list[dict[str, Any]]:
-    bars = []
-    for method in found.methods:
-        accuracy, robust = (case.spread(method, name) for name in ("accuracy", "robust"))
-        if accuracy is not None and robust is not None:
-            interval = _of_mean(list(case.values(method, "robust").values()))
-            title = f"{method}: accuracy {words.percent(accuracy.mean)}, robust accuracy {words.percent(robust.mean)}"
-            svg = charts.bar(accuracy.mean, robust.mean, interval, title)
-            said = (words.percent(accuracy.mean), words.percent(robust.mean))
-            bars.append({"name": method, "accuracy": said[0], "robust": said[1], "svg": svg})
-    return bars
-
-
-def _of_mean(values: Sequence[float]) -> Interval:
-    """The t interval of a mean, inside 0..1; a single value has none."""
-    low, high = paired(values, [0.0] * len(values)).interval or (values[0], values[0])
-    return max(0.0, low), min(1.0, high)
-
-
-def _curves(found: Comparison) -> list[Curves]:
-    """The loss of what was trained on, per epoch (SENSEI, Figure 4), on a logarithmic axis."""
-    drawn = []
-    for case in found.run_cases():
-        series = [Series(method, _loss(case, method), at) for at, method in enumerate(found.methods)]
-        svg = charts.lines(
-            [one for one in series if one.points],
-            title=f"Training loss: {case.name}",
-            x_label="epoch",
-            y_said=lambda power: words.plain(10**power, 2),
-        )
-        drawn.append(Curves(case.name, svg, ()))
-    return drawn
-
-
-def _loss(case: CaseResult, method: str) -> tuple[tuple[float, float], ...]:
-    logs = [one.log for one in case.outcomes.get(method, {}).values()]
-    epochs = min(map(len, logs), default=0)
-    means = [sum(log[at]["loss"] for log in logs) / len(logs) for at in range(epochs)]
-    return tuple((at + 1.0, log10(mean)) for at, mean in enumerate(means) if mean > 0)
-
-
-def _costs(found: Comparison) -> list[Curves]:
-    """What decides, over the passes that it took."""
-    drawn = []
-    for case in found.run_cases():
-        series = []
-        for at, method in enumerate(found.methods):
-            names = (found.decides, "forwards", "backwards")
-            value, forwards, backwards = (case.spread(method, name) for name in names)
-            if value and forwards and backwards:
-                series.append(Series(method, ((log10(forwards.mean + backwards.mean), value.mean),), at))
-        powers = sorted(point[0] for one in series for point in one.points)
-        svg = charts.lines(
-            series,
-            title=f"{NAMES[found.decides].capitalize()} over passes: {case.name}",
-            x_label="passes of the training",
-            x_said=lambda power: _short(10**power),
-            x_ticks=sorted({powers[0], powers[-1]}),
-            y_said=lambda share: words.percent(share, 0),
-            y_limits=(0.0,),
-        )
-        drawn.append(Curves(case.name, svg, ()))
-    return drawn
-
-
-def _stopped(found: Comparison) -> list[str]:
-    return [
-        f"{case.name}, {method}, seed {seed}: {why}"
-        for case in found.cases
-        for method, seeds in case.stopped.items()
-        for seed, why in seeds.items()
-    ]
 
 
 def _share(found: Spread | None) -> str:
@@ -312,7 +200,7 @@ def _range(interval: Interval) -> str:
     return f"{_points(interval[0])} to {_points(interval[1])}"
 
 
-def _short(count: float) -> str:
+def short(count: float) -> str:
     """12.3 M."""
     for size, name in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if count >= size:

@@ -41,7 +41,8 @@ def curves(log: Log) -> list[Curves]:
         series = [Series(name, _points(log, field), style) for style, (field, name) in enumerate(fields.items())]
         series = [one for one in series if one.points]
         if series:
-            svg = charts.lines(series, title=title, x_label="epoch", y_said=said, y_limits=height)
+            exact = words.percent if title == "Accuracy" else None
+            svg = charts.lines(series, title=title, x_label="epoch", y_said=said, y_tip=exact, y_limits=height)
             drawn.append(Curves(title, svg, tuple((one.name, charts.swatch(one.style)) for one in series)))
     return drawn
 

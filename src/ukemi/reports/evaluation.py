@@ -1,53 +1,22 @@
 """All that a report shows about one model on one data set."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from ukemi import randomness
 from ukemi.data import Data
 from ukemi.errors import UserError
+from ukemi.measures.examples import Broken, Sweep, Terrain, broken_images, drawn, sweeps, terrains
 from ukemi.measures.robustness import Robustness
-from ukemi.measures.sensitivity import (
-    GeneFailures,
-    Landscape,
-    failure_by_gene,
-    landscape,
-    worst_variants,
-)
+from ukemi.measures.sensitivity import GeneFailures, failure_by_gene
 from ukemi.models.inference import home_of
-from ukemi.randomness import Stream
 from ukemi.reports.attacks import AttackResult
 from ukemi.reports.transfer import Transfer
 
-
-@dataclass(frozen=True)
-class Broken:
-    """An image that is recognised unchanged, beside its variant that the model gets most wrong."""
-
-    index: int
-    """the sample's identity"""
-    image: Tensor
-    """`[C, H, W]`, in [0, 1]"""
-    variant: Tensor
-    label: int
-    guess: int
-    genes: tuple[float, ...]
-    loss: float
-
-
-@dataclass(frozen=True)
-class Terrain:
-    """An image that is recognised unchanged, and the loss around it."""
-
-    index: int
-    image: Tensor
-    label: int
-    landscape: Landscape
+MOST_SWEEPS = 3
+"""of the images that landscapes are shown of, so many are shown over each of their genes"""
 
 
 @dataclass(frozen=True)
@@ -65,6 +34,7 @@ class Evaluation:
     failures: tuple[GeneFailures, ...] = ()
     landscapes: tuple[Terrain, ...] = ()
     gallery: tuple[Broken, ...] = ()
+    sweeps: tuple[Sweep, ...] = ()
     log: tuple[Mapping[str, Any], ...] = ()
     """the epochs' lines of the training log; empty where it is not known"""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -95,8 +65,8 @@ def examine(
 ) -> Evaluation:
     """Adds to the robustness `found` on `data` what shows where and how the model breaks.
 
-    The gallery shows broken images and the landscapes recognised ones, spread over the classes and drawn by `seed`;
-    failure rates per gene are taken over `images` recognised images. `seconds` is how long measuring `found` took.
+    The gallery shows broken images, landscapes and sweeps show recognised ones, spread over the classes and drawn by
+    `seed`; failure rates per gene are taken over `images` recognised images. `seconds` is what measuring `found` took.
     """
     if len(found.correct) != len(data):
         raise UserError(f"found: it tells of {len(found.correct)} images, but the data has {len(data)}.")
@@ -110,53 +80,11 @@ def examine(
         labels=data.labels.cpu(),
         robustness=found,
         failures=tuple(failure_by_gene(model, data, found.space, images=images, seed=seed)),
-        landscapes=_terrains(model, data, found, known),
-        gallery=_worst(model, data, found, broken),
+        landscapes=terrains(model, data, found.space, known),
+        gallery=broken_images(model, data, found, broken),
+        sweeps=sweeps(model, data, found.space, known[:MOST_SWEEPS]),
         log=tuple(log),
         settings=dict(settings or {}),
         seconds=seconds,
         device=str(home_of(model)),
-    )
-
-
-def drawn(data: Data, which: Tensor, count: int, seed: int) -> Tensor:
-    """Positions of at most `count` samples of `which`, drawn by their identities, spread over classes, by class."""
-    key = randomness.bits(data.index.cpu(), seed=seed, stream=Stream.SUBSET)
-    order = key.argsort(stable=True)
-    those = order[which[order]].tolist()
-    labels = data.labels.tolist()
-    seen: Counter[int] = Counter()
-    turn = {}
-    for at in those:
-        turn[at] = seen[labels[at]]
-        seen[labels[at]] += 1
-    # the first of every class, then the second of every class; sorting is stable, so each turn keeps the drawn order
-    chosen = sorted(those, key=lambda at: turn[at])[:count]
-    return torch.tensor(sorted(chosen, key=lambda at: labels[at]), dtype=torch.long)
-
-
-def _terrains(model: nn.Module, data: Data, found: Robustness, positions: Tensor) -> tuple[Terrain, ...]:
-    batch = data.batch(positions, home_of(model))
-    rows = zip(batch.index.tolist(), batch.images, batch.labels.tolist(), strict=True)
-    return tuple(
-        Terrain(index, image.cpu(), label, landscape(model, image, label, found.space)) for index, image, label in rows
-    )
-
-
-def _worst(model: nn.Module, data: Data, found: Robustness, positions: Tensor) -> tuple[Broken, ...]:
-    if not len(positions):
-        return ()
-    batch = data.batch(positions, home_of(model))
-    worst = worst_variants(model, batch.images, batch.labels, found.grid, found.space)
-    return tuple(
-        Broken(
-            index=int(batch.index[at]),
-            image=batch.images[at].cpu(),
-            variant=worst.variants[at],
-            label=int(batch.labels[at]),
-            guess=int(worst.guesses[at]),
-            genes=tuple(worst.genes[at].tolist()),
-            loss=float(worst.losses[at]),
-        )
-        for at in range(len(positions))
     )

@@ -12,9 +12,9 @@ from rich.table import Table
 from torch import Tensor
 
 from ukemi.data import Data, as_float
+from ukemi.measures.examples import drawn
 from ukemi.reports import charts, words
 from ukemi.reports.adversarial import visible
-from ukemi.reports.evaluation import drawn
 from ukemi.reports.page import flat, template
 from ukemi.reports.pictures import picture, side_for
 from ukemi.reports.summary import versions

@@ -8,13 +8,18 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from torch import Tensor
 
-from ukemi.reports import charts, words
+from ukemi.reports import charts, maps, words
 from ukemi.reports.attacks import attack_section, worst_of
+from ukemi.reports.command import command
+from ukemi.reports.costs import cost, section
 from ukemi.reports.curves import Log, curves, progress
 from ukemi.reports.evaluation import Evaluation
-from ukemi.reports.genes import gene_figures
+from ukemi.reports.gallery import Gallery, card, gallery
+from ukemi.reports.genes import gene_figures, gene_histories
 from ukemi.reports.pictures import picture, side_for
 from ukemi.reports.summary import per_class, versions
+from ukemi.reports.sweeps import BUDGET as SWEEPS
+from ukemi.reports.sweeps import frames, sweep_card
 from ukemi.reports.table import cells
 from ukemi.reports.transfer import transfer_section
 from ukemi.training.checkpoints import write_whole
@@ -28,18 +33,21 @@ MOST_LEADS = 3
 def write_page(path: Path, evaluations: Sequence[Evaluation], heading: str) -> None:
     """Writes one self-contained HTML file about the evaluations."""
     shown = [picture for one in evaluations for picture in _pictures(one)]
-    side = side_for(len(shown), max(map(len, shown), default=1))
+    channels = max(map(len, shown), default=1)
+    swept = sum(frames(sweep) for one in evaluations for sweep in one.sweeps)
+    sides = side_for(len(shown), channels), side_for(swept, channels, SWEEPS)
     text = template("evaluation.html").render(
         heading=heading,
         versions=versions(),
         several=len(evaluations) > 1,
         leads=leads(evaluations),
-        models=[_model(one, side) for one in evaluations],
+        models=[_model(one, *sides) for one in evaluations],
         overall=[_overall(one) for one in evaluations],
         rows=[(one.title, cells(one)) for one in evaluations],
         genes=gene_figures(evaluations),
+        costs=section([cost(one.title, one.log, one.seconds) for one in evaluations]),
         gene_legend=[(one.title, charts.swatch(at)) for at, one in enumerate(evaluations)],
-        ramp=charts.ramp(),
+        ramp=maps.ramp(),
     )
     write_whole(path, text.encode())
 
@@ -47,7 +55,14 @@ def write_page(path: Path, evaluations: Sequence[Evaluation], heading: str) -> N
 def write_training_page(path: Path, heading: str, log: Log, settings: Mapping[str, Any]) -> None:
     """Writes the curves of a run, finished or not."""
     text = template("training.html").render(
-        heading=heading, versions=versions(), glance=progress(log), curves=curves(log), settings=flat(settings)
+        heading=heading,
+        versions=versions(),
+        glance=progress(log),
+        curves=curves(log),
+        histories=gene_histories(log),
+        costs=section([cost("this run", log)]),
+        ramp=maps.ramp(),
+        settings=flat(settings),
     )
     write_whole(path, text.encode())
 
@@ -115,11 +130,12 @@ def template(name: str) -> Any:
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    environment.globals["command"] = command()
     return environment.get_template(name)
 
 
-def _model(evaluation: Evaluation, side: int) -> dict[str, Any]:
-    """What the template shows about one model."""
+def _model(evaluation: Evaluation, side: int, swept: int) -> dict[str, Any]:
+    """What the template shows about one model, with pictures of these sides in galleries and sweeps."""
     most = 2 * ln(len(evaluation.classes))
     return {
         "title": evaluation.title,
@@ -128,6 +144,8 @@ def _model(evaluation: Evaluation, side: int) -> dict[str, Any]:
         "attacks": attack_section(evaluation.attacks),
         "transfer": transfer_section(evaluation.transfer),
         "gallery": _gallery(evaluation, side),
+        "sweeps": _sweeps(evaluation, swept),
+        "histories": gene_histories(evaluation.log),
         "terrains": _terrains(evaluation, most, side),
         "moving": _moving(evaluation),
         "most": f"{words.plain(most, 2)} (twice that of a blind guess)",
@@ -198,25 +216,15 @@ def _classes_said(evaluation: Evaluation) -> str:
     return f"{said}: how many of its images are recognised, and how many stay recognised under every variant."
 
 
-def _gallery(evaluation: Evaluation, side: int) -> list[dict[str, Any]]:
-    names, space = evaluation.classes, evaluation.robustness.space
-    return [
-        {
-            "image": picture(pair.image, side),
-            "variant": picture(pair.variant, side),
-            "smooth": max(pair.image.shape[1:]) > side,
-            "label": names[pair.label],
-            "guess": _name(names, pair.guess),
-            "how": words.in_words(pair.genes, space),
-            "loss": words.plain(pair.loss),
-        }
-        for pair in evaluation.gallery
-    ]
+def _gallery(evaluation: Evaluation, side: int) -> Gallery:
+    space = evaluation.robustness.space
+    cards = [card(pair, evaluation.classes, space, side) for pair in evaluation.gallery]
+    return gallery(cards, {"label": "class", "guess": "taken for", "gene": "gene"})
 
 
-def _name(names: Sequence[str], label: int) -> str:
-    """A model's head may be wider than the data has classes."""
-    return names[label] if label < len(names) else f"class {label}"
+def _sweeps(evaluation: Evaluation, side: int) -> list[dict[str, Any]]:
+    space = evaluation.robustness.space
+    return [sweep_card({evaluation.title: one}, evaluation.classes, space, side) for one in evaluation.sweeps]
 
 
 def _terrains(evaluation: Evaluation, most: float, side: int) -> list[dict[str, Any]]:
@@ -225,7 +233,7 @@ def _terrains(evaluation: Evaluation, most: float, side: int) -> list[dict[str, 
         name = evaluation.classes[ground.label]
         share = float(ground.landscape.wrong.double().mean())
         wrong = f"misclassified in {words.percent(share, 0)} of the region" if share else "holds in the whole region"
-        svg = charts.heat_map(ground.landscape, most, title=f"Loss around one image: {name}")
+        svg = maps.heat_map(ground.landscape, most, title=f"Loss around one image: {name}")
         smooth = max(ground.image.shape[1:]) > side
         grounds.append(
             {"image": picture(ground.image, side), "smooth": smooth, "label": name, "wrong": wrong, "svg": svg}

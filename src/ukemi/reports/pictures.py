@@ -25,12 +25,26 @@ def side_for(pictures: int, channels: int, budget: int = 700_000) -> int:
 
 def picture(image_CHW: Tensor, side: int = LARGEST) -> str:
     """An image in [0, 1] with 1 or 3 channels (of others the mean is shown) as a data URI of PNG."""
+    return _data_uri(_drawn(image_CHW, side))
+
+
+def _drawn(image_CHW: Tensor, side: int) -> Image.Image:
     pixels = (image_CHW.detach().float().clamp(0, 1) * 255).round().byte().cpu()
     if len(pixels) not in (1, 3):
         pixels = pixels.float().mean(0, keepdim=True).round().byte()
     drawn = Image.fromarray(pixels[0].numpy() if len(pixels) == 1 else pixels.permute(1, 2, 0).numpy())
     drawn.thumbnail((side, side), Image.Resampling.LANCZOS)  # only ever smaller
-    return _data_uri(drawn)
+    return drawn
+
+
+def strip(images_VCHW: Tensor, side: int = LARGEST) -> str:
+    """Images beside each other as one data URI of PNG."""
+    drawn = [_drawn(image, side) for image in images_VCHW]
+    wide, high = drawn[0].size
+    sheet = Image.new(drawn[0].mode, (wide * len(drawn), high))
+    for at, one in enumerate(drawn):
+        sheet.paste(one, (at * wide, 0))
+    return _data_uri(sheet)
 
 
 def heat(losses_RT: Tensor, most: float) -> str:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from ukemi.reports import charts, words
+from ukemi.reports import maps, words
 from ukemi.reports.page import flat, template
 from ukemi.reports.summary import versions
 from ukemi.slicing import Slices
@@ -91,7 +91,7 @@ def write_slices_report(
         kept=_map(found, layers, [layer.kept for layer in layers], "Share of synapses kept"),
         key=_map(found, layers, [layer.key for layer in layers], "Share of neurons that are key"),
         overlap=_overlap(found),
-        ramp=charts.ramp(),
+        ramp=maps.ramp(),
         settings=[("time", words.duration(seconds)), ("device", device), *flat(settings)],
     )
     write_whole(folder / "slices.html", page.encode())
@@ -164,7 +164,7 @@ def _map(found: Slices, layers: list[Layer], shares: list[Tensor], title: str) -
     if float((values_LK - values_LK[:, :1]).abs().max()) < 5e-4:
         alike = words.percent(low) + (f" to {words.percent(high)}" if high - low >= 5e-4 else "")
         return {"title": title, "svg": Markup(""), "low": "", "high": alike}
-    svg = charts.cells(values_LK, [layer.name for layer in layers], found.classes, (low, high), title=title)
+    svg = maps.cells(values_LK, [layer.name for layer in layers], found.classes, (low, high), title=title)
     return {"title": title, "svg": svg, "low": words.percent(low), "high": words.percent(high)}
 
 
@@ -176,5 +176,5 @@ def _overlap(found: Slices) -> dict[str, Any]:
         same = float(others.min()) if len(others) else 1.0
         return {"title": "Overlap", "svg": Markup(""), "low": "", "high": words.percent(same)}
     ends = float(others.min()), float(others.max())
-    svg = charts.cells(both_KK, found.classes, found.classes, ends, title="Overlap of classes")
+    svg = maps.cells(both_KK, found.classes, found.classes, ends, title="Overlap of classes")
     return {"title": "Overlap", "svg": svg, "low": words.percent(ends[0]), "high": f"{words.percent(ends[1])} or more"}

@@ -15,10 +15,11 @@ from torch import Tensor
 
 from ukemi.data import as_float
 from ukemi.errors import UserError
+from ukemi.measures.examples import drawn
 from ukemi.measures.uncertainty import Profile, Profiled
 from ukemi.reports import charts, words
 from ukemi.reports.charts import Series
-from ukemi.reports.evaluation import drawn
+from ukemi.reports.gallery import name_of
 from ukemi.reports.page import flat, template
 from ukemi.reports.pictures import picture, side_for
 from ukemi.reports.summary import versions
@@ -206,7 +207,7 @@ def _scatter(profile: Profile) -> Any:
     for at, one in enumerate(profile.sources):
         rows = drawn(one.data, torch.ones(len(one.data), dtype=torch.bool), POINTS, 0)
         points = tuple(zip(one.metrics.pcs[rows].tolist(), one.metrics.vr[rows].tolist(), strict=True))
-        series.append(Series(one.name, points, at))
+        series.append(Series(one.name, points, at, tuple(_tip(one, row) for row in rows.tolist())))
     limits = profile.thresholds
     return charts.scatter(
         series,
@@ -216,6 +217,13 @@ def _scatter(profile: Profile) -> Any:
         x_rules=sorted(set(limits.pcs)),
         y_rules=sorted(set(limits.vr)),
     )
+
+
+def _tip(one: Profiled, at: int) -> str:
+    names, pcs, vr = one.data.classes, float(one.metrics.pcs[at]), float(one.metrics.vr[at])
+    label, guess = (name_of(names, int(number[at])) for number in (one.data.labels, one.metrics.prediction))
+    taken = label if bool(one.right[at]) else f"{label} taken for {guess}"
+    return f"{one.name}, image {int(one.data.index[at])}: {taken}; PCS {pcs:.2f}, VR {vr:.2f}"
 
 
 def _diagram(profile: Profile) -> Any:
@@ -252,7 +260,7 @@ def _cards(one: Profiled, number: int, report: UncertaintyReport, side: int) -> 
             "image": picture(image, side),
             "smooth": max(image.shape[1:]) > side,
             "label": names[int(one.data.labels[at])],
-            "guess": _name(names, int(one.metrics.prediction[at])),
+            "guess": name_of(names, int(one.metrics.prediction[at])),
             "right": bool(one.right[at]),
             "source": one.name,
             "pcs": f"{float(one.metrics.pcs[at]):.2f}",
@@ -260,11 +268,6 @@ def _cards(one: Profiled, number: int, report: UncertaintyReport, side: int) -> 
         }
         for at, image in zip(rows.tolist(), as_float(one.data.images[rows.to(one.data.labels.device)]), strict=True)
     ]
-
-
-def _name(names: tuple[str, ...], label: int) -> str:
-    """A model's head may be wider than the data has classes."""
-    return names[label] if label < len(names) else f"class {label}"
 
 
 def _finite(row: Mapping[str, float]) -> dict[str, float | None]:

@@ -74,6 +74,16 @@ def directions(gene: str) -> str:
     return f"← {low} \N{MIDDLE DOT} {high} →" if low else gene_name(gene)
 
 
+def side(gene: Gene, value: float, own: bool = True) -> str:
+    """Which way a gene was moved: rotation: clockwise; empty where it rests."""
+    change = value - gene.identity
+    if abs(change) <= 1e-6 * (gene.high - gene.low):
+        return ""
+    known = own and gene.kernel is None
+    low, high = _SIDES.get(gene.name, ("lower", "higher")) if known else ("lower", "higher")
+    return f"{gene_name(gene.name)}: {high if change > 0 else low}"
+
+
 def gene_value(gene: str, value: float) -> str:
     """A gene's value with its unit, as on an axis: +30°, −10 %, ×1.2."""
     sign = "+" if value > 0 else ""

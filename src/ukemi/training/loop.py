@@ -42,6 +42,7 @@ from ukemi.training.parallel import (
 )
 from ukemi.training.run import Run
 from ukemi.training.setup import Sets, batches_of_epoch, fixed_subset, load_sets, make_model
+from ukemi.training.spent import BINS, GENES, count_genes, genes_line
 from ukemi.training.state import SUMS, State
 from ukemi.training.state import resume as take_up
 from ukemi.training.state import save as _save
@@ -116,7 +117,7 @@ def _epoch(
     saved = monotonic()
     if state.step == 0:
         scored, spared = state.augmenter.forwards, state.augmenter.spared
-        with _precision(config, device):
+        with _precision(config, device), state.spent.search():
             state.augmenter.begin_epoch(scorer, data, state.epoch)
         state.scored += state.augmenter.forwards - scored
         state.spared += state.augmenter.spared - spared
@@ -125,7 +126,7 @@ def _epoch(
     kinds = list(zip(searches, state.objective.plan(config.seed, state.epoch, len(order)), strict=True))
     # a rank without a row of a batch takes part with one that counts for nothing
     held = [rows if len(rows) else whole[:1] for rows, whole in zip(mine, order, strict=True)]
-    for batch in data.batches(held[state.step :], device):
+    for batch in state.spent.waited(data.batches(held[state.step :], device)):
         state.augmenter.planned, state.objective.kind = kinds[state.step]
         state.whole, state.absent = len(order[state.step]), not len(mine[state.step])
         state.rate.fill_(_learning_rate(config, state.epoch + state.step / len(order)))
@@ -177,6 +178,8 @@ def _step(config: TrainConfig, state: State, network: nn.Module, scorer: nn.Modu
     alone = _alone(config, state, network, images) if state.objective.mixes else logits
     _update(config, state, losses)
     _count(state.sums, losses, logits, labels)
+    if augmenter.genes is not None:
+        state.sums[GENES] += count_genes(augmenter.genes, config.chosen_space())
     return Stepped(losses, augmenter.genes, alone, augmenter.forwards - scored, augmenter.spared - spared)
 
 
@@ -186,7 +189,7 @@ def _forward(
     """The images to train on, and what the objective says of them."""
     device, augmenter = batch.images.device, state.augmenter
     index, labels, epoch = batch.index, batch.labels, state.epoch
-    with _precision(config, device):
+    with _precision(config, device), state.spent.search():
         images = augmenter(scorer, batch.images, labels, index, epoch)
     clean = augmenter.flipped(batch.images, index, epoch) if state.objective.wants_clean else None
     if config.channels_last:
@@ -244,11 +247,18 @@ def _end_of_epoch(config: TrainConfig, run: Run, state: State, sets: Sets) -> di
     line: dict[str, Any] = {"epoch": state.epoch, "loss": loss / seen, "accuracy": right / seen, "images": int(seen)}
     line["learning_rate"] = _learning_rate(config, state.epoch + 1)
     line["scoring_forwards"] = scored
+    asynchronous = device.type != "cpu"
+    if spared or (scored and asynchronous):
+        state.pass_seconds = state.pass_seconds or _seconds_per_image(config, state.model, sets.train)
+    if asynchronous:
+        state.spent.scoring = (scored - state.spent.scored) * state.pass_seconds / ranks.size
+    state.spent.scored = scored
     if spared:
         line["scoring_forwards_saved"] = spared
-        state.pass_seconds = state.pass_seconds or _seconds_per_image(config, state.model, sets.train)
         line["scoring_seconds_saved"] = round(spared * state.pass_seconds, 3)
-    last = state.epoch + 1 == config.epochs
+    if bool(sums[GENES].any()):
+        line[GENES] = genes_line(sums[GENES], config.chosen_space())
+    last, began = state.epoch + 1 == config.epochs, monotonic()
     with state.average.worn():
         if sets.validation is not None:
             if last or (state.epoch + 1) % config.validate_every == 0:
@@ -258,9 +268,10 @@ def _end_of_epoch(config: TrainConfig, run: Run, state: State, sets: Sets) -> di
                 few = fixed_subset(sets.validation, config.robust_images, config.seed)
                 robust = measures.robustness_of(state.model, few, config.chosen_space(), ranks=ranks)
                 line["robust_accuracy"] = robust.robust_accuracy
+        state.spent.validation = monotonic() - began
         if ranks.first and state.epoch + 1 in kept_epochs(config):
             line["history_seconds"] = keep(config, run, state.model, state.epoch + 1)
-    line["seconds"] = round(state.elapsed(), 3)
+    line |= {**state.spent.taken(), "seconds": round(state.elapsed(), 3)}
     return line
 
 
@@ -276,9 +287,11 @@ def _new_state(
     objective.attach(model)
     rate = torch.zeros((), device=device)
     optimiser = config.make_optimiser([model, objective.extra()], rate)
-    augmenter = config.augmenter.build(config.chosen_space(), config.seed, config.flips)
+    space = config.chosen_space()
+    augmenter = config.augmenter.build(space, config.seed, config.flips)
     augmenter.ranks = ranks
     sums = {name: torch.zeros((), dtype=torch.float64, device=device) for name in SUMS}
+    sums[GENES] = torch.zeros(len(space), BINS, dtype=torch.float64, device=device)
     guard = Guard(optimiser, device, ranks=ranks)
     average = Average(model, config.average)
     return State(model, optimiser, augmenter, objective, guard, rate, sums, data.classes, average, ranks)
@@ -353,7 +366,7 @@ def _writers(board: type[Any] | None, run: Run) -> Callable[[dict[str, Any]], No
     def write(line: dict[str, Any]) -> None:
         run.write_log(line)
         for name, value in line.items():
-            if name != "epoch":
+            if name not in ("epoch", GENES):
                 writer.add_scalar(name, value, line["epoch"])
         writer.flush()
 

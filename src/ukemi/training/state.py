@@ -25,6 +25,7 @@ from ukemi.training.display import Display
 from ukemi.training.guard import Guard, TrainingStopped
 from ukemi.training.run import Run
 from ukemi.training.setup import load_model
+from ukemi.training.spent import Spent
 
 SUMS = ("loss", "right", "seen")
 
@@ -41,7 +42,7 @@ class State:
     rate: Tensor
     """the learning rate, where the optimiser reads it on the device"""
     sums: dict[str, Tensor]
-    """loss, right answers and images of the epoch so far, float64 on the device"""
+    """loss, right answers, images and genes of the epoch so far, float64 on the device"""
     classes: tuple[str, ...]
     """the names of the labels; they belong to the weights"""
     average: Average
@@ -65,6 +66,7 @@ class State:
     """scoring passes that skipping robust samples saved so far"""
     pass_seconds: float = 0.0
     """what a scoring pass takes per image; timed once, where skipping saves some"""
+    spent: Spent = field(default_factory=Spent)
     seconds: float = 0.0
     clock: float = field(default_factory=monotonic)
 
@@ -156,6 +158,7 @@ def _take(run: Run, state: State, checkpoint: Checkpoint) -> None:
     state.seconds, state.clock = checkpoint.values["seconds"], monotonic()
     state.scored = checkpoint.values["scoring_forwards"]
     state.spared = checkpoint.values.get("scoring_forwards_saved", 0)
+    state.spent.scored = state.scored
     state.keep_counts_of_first()
 
 

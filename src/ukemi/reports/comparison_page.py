@@ -1,0 +1,175 @@
+"""A comparison as a page that gives the answer first, then what it rests on, then pictures."""
+
+import json
+from collections.abc import Sequence
+from math import log10
+from pathlib import Path
+from typing import Any
+
+from ukemi.comparing import Comparison, summary
+from ukemi.comparing.outcomes import Outcome
+from ukemi.comparing.result import CaseResult
+from ukemi.measures.statistics import Interval, paired
+from ukemi.reports import charts, maps, words
+from ukemi.reports.charts import Series
+from ukemi.reports.comparison import (
+    NAMES,
+    comparison_answer,
+    comparison_texts,
+    difference_rows,
+    measure_rows,
+    short,
+)
+from ukemi.reports.costs import PARTS, Cost, section, spent
+from ukemi.reports.curves import Curves
+from ukemi.reports.genes import gene_histories
+from ukemi.reports.page import flat, template
+from ukemi.reports.side_by_side import gallery_of, near_images
+from ukemi.reports.summary import versions
+from ukemi.training.checkpoints import write_whole
+
+
+def write_comparison(folder: Path, found: Comparison, *, command: str, notes: Sequence[str] = ()) -> None:
+    """Writes comparison.json, table.csv, table.md, table.tex and page.html."""
+    values = summary(found, command=command, versions=versions())
+    write_whole(folder / "comparison.json", (json.dumps(values, indent=2, allow_nan=False) + "\n").encode())
+    texts = comparison_texts(found)
+    for name, text in texts.items():
+        write_whole(folder / f"table.{name}", text.encode())
+    page = template("comparison.html").render(
+        heading=found.title,
+        versions=versions(),
+        answer=comparison_answer(found),
+        notes=list(notes),
+        bars=[{"name": case.name, "bars": _bars(found, case)} for case in found.run_cases()],
+        not_run=[(case.name, case.missing) for case in found.cases if case.missing],
+        stopped=_stopped(found),
+        measures=measure_rows(found),
+        differences=difference_rows(found),
+        baseline=found.baseline,
+        decides=NAMES[found.decides],
+        seeds=words.plural(len(found.seeds), "seed"),
+        near=near_images(found),
+        gallery=gallery_of(found),
+        ramp=maps.ramp(),
+        histories=_histories(found),
+        curves=_curves(found),
+        costs=_costs(found),
+        spent=section(_spent(found)),
+        legend=[(method, charts.swatch(at)) for at, method in enumerate(found.methods)],
+        every_run=texts["csv"],
+        command=command,
+        settings=flat(found.settings),
+    )
+    write_whole(folder / "page.html", page.encode())
+
+
+def _bars(found: Comparison, case: CaseResult) -> list[dict[str, Any]]:
+    bars = []
+    for method in found.methods:
+        accuracy, robust = (case.spread(method, name) for name in ("accuracy", "robust"))
+        if accuracy is not None and robust is not None:
+            interval = _of_mean(list(case.values(method, "robust").values()))
+            title = f"{method}: accuracy {words.percent(accuracy.mean)}, robust accuracy {words.percent(robust.mean)}"
+            svg = charts.bar(accuracy.mean, robust.mean, interval, title)
+            said = (words.percent(accuracy.mean), words.percent(robust.mean))
+            bars.append({"name": method, "accuracy": said[0], "robust": said[1], "svg": svg})
+    return bars
+
+
+def _of_mean(values: Sequence[float]) -> Interval:
+    """The t interval of a mean, inside 0..1; a single value has none."""
+    low, high = paired(values, [0.0] * len(values)).interval or (values[0], values[0])
+    return max(0.0, low), min(1.0, high)
+
+
+def _curves(found: Comparison) -> list[Curves]:
+    """The loss of what was trained on, per epoch (SENSEI, Figure 4), on a logarithmic axis."""
+    drawn = []
+    for case in found.run_cases():
+        series = [Series(method, _loss(case, method), at) for at, method in enumerate(found.methods)]
+        svg = charts.lines(
+            [one for one in series if one.points],
+            title=f"Training loss: {case.name}",
+            x_label="epoch",
+            y_said=lambda power: words.plain(10**power, 2),
+        )
+        drawn.append(Curves(case.name, svg, ()))
+    return drawn
+
+
+def _loss(case: CaseResult, method: str) -> tuple[tuple[float, float], ...]:
+    logs = [one.log for one in case.outcomes.get(method, {}).values()]
+    epochs = min(map(len, logs), default=0)
+    means = [sum(log[at]["loss"] for log in logs) / len(logs) for at in range(epochs)]
+    return tuple((at + 1.0, log10(mean)) for at, mean in enumerate(means) if mean > 0)
+
+
+def _costs(found: Comparison) -> list[Curves]:
+    """What decides, over the passes that it took."""
+    drawn = []
+    for case in found.run_cases():
+        series = []
+        for at, method in enumerate(found.methods):
+            names = (found.decides, "forwards", "backwards")
+            value, forwards, backwards = (case.spread(method, name) for name in names)
+            if value and forwards and backwards:
+                series.append(Series(method, ((log10(forwards.mean + backwards.mean), value.mean),), at))
+        powers = sorted(point[0] for one in series for point in one.points)
+        svg = charts.lines(
+            series,
+            title=f"{NAMES[found.decides].capitalize()} over passes: {case.name}",
+            x_label="passes of the training",
+            x_said=lambda power: short(10**power),
+            x_ticks=sorted({powers[0], powers[-1]}),
+            y_said=lambda share: words.percent(share, 0),
+            y_tip=words.percent,
+            y_limits=(0.0,),
+        )
+        drawn.append(Curves(case.name, svg, ()))
+    return drawn
+
+
+def _stopped(found: Comparison) -> list[str]:
+    return [
+        f"{case.name}, {method}, seed {seed}: {why}"
+        for case in found.cases
+        for method, seeds in case.stopped.items()
+        for seed, why in seeds.items()
+    ]
+
+
+def _histories(found: Comparison) -> list[tuple[str, list[Curves]]]:
+    """Where the search of each method went, in its first seed."""
+    several = len(found.run_cases()) > 1
+    shown = [
+        (f"{case.name}, {method}" if several else method, gene_histories(one.log))
+        for case in found.run_cases()
+        for method in found.methods
+        for one in list(case.outcomes.get(method, {}).values())[:1]
+    ]
+    return [(name, figures) for name, figures in shown if figures]
+
+
+def _spent(found: Comparison) -> list[Cost | None]:
+    """Per case and method, means over the seeds."""
+    several = len(found.run_cases()) > 1
+    return [
+        _cost(f"{case.name}, {method}" if several else method, list(case.outcomes.get(method, {}).values()))
+        for case in found.run_cases()
+        for method in found.methods
+    ]
+
+
+def _cost(name: str, outcomes: Sequence[Outcome]) -> Cost | None:
+    if not outcomes:
+        return None
+    means: dict[str, float] = {}
+    for one in outcomes:
+        known = spent(one.log)
+        # a repair's log knows of the repair alone; an old log of nothing but the whole
+        rest = max(0.0, one.seconds - sum(known.values()))
+        known |= {"training steps": known.get("training steps", 0.0) + rest, "measuring": one.measuring_seconds}
+        for part, took in known.items():
+            means[part] = means.get(part, 0.0) + took / len(outcomes)
+    return Cost(name, {part: means[part] for part in PARTS if means.get(part, 0.0) >= 0.0005})

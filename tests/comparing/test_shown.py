@@ -1,0 +1,47 @@
+"""A run's pictures come back as they were taken, and a run without any is still a run."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from ukemi import robust_accuracy
+from ukemi.comparing.plan import Measured
+from ukemi.comparing.shown import GALLERY, NEAR, read_shown, shown_path, write_shown
+from ukemi.data import DataSet
+from ukemi.measures.examples import broken_images, drawn, sweeps, terrains
+from ukemi.spaces import named_grid
+from ukemi.training import Run
+
+
+@pytest.mark.parametrize("grid", ["t2-27", "t3-81-3px"])
+def test_what_is_written_is_read(grid: str, tiny_net: nn.Module, fashion: DataSet, tmp_path: Path) -> None:
+    test, model = fashion.test.take(torch.arange(60)), tiny_net.eval()
+    space, rows = named_grid(grid, test.size)
+    found = robust_accuracy(model, test.batch(torch.arange(60), "cpu").images, test.labels, space, rows)
+    run, measured = Run(tmp_path), Measured((grid,), 60, {}, None)
+    assert read_shown(run, measured) is None
+    write_shown(run, measured, model, test, found)
+    shown = read_shown(run, measured)
+    assert shown is not None and shown.classes == test.classes and shown.space == space
+    broken = drawn(test, found.correct & ~found.robust, GALLERY, 0)
+    assert 0 < len(shown.gallery) == len(broken) <= GALLERY and len(shown.terrains) == NEAR
+    for one, two in zip(shown.gallery, broken_images(model, test, found, broken), strict=True):
+        assert (one.index, one.label, one.guess, one.genes, one.loss) == (
+            two.index, two.label, two.guess, two.genes, two.loss
+        )  # fmt: skip
+        assert torch.equal(one.image, two.image) and torch.equal(one.variant, two.variant)
+    near = drawn(test, torch.ones(60, dtype=torch.bool), NEAR, 0)
+    for ground, other in zip(shown.terrains, terrains(model, test, space, near), strict=True):
+        assert ground.landscape.down == other.landscape.down and ground.landscape.across == other.landscape.across
+        assert torch.equal(ground.landscape.losses, other.landscape.losses) and torch.equal(ground.image, other.image)
+    for swept, again in zip(shown.sweeps, sweeps(model, test, space, near), strict=True):
+        assert (swept.index, swept.guesses, swept.axes) == (again.index, again.guesses, again.axes)
+        assert torch.equal(torch.tensor(swept.confidences), torch.tensor(again.confidences))
+
+
+def test_a_damaged_file_is_no_pictures(tmp_path: Path) -> None:
+    run, measured = Run(tmp_path), Measured(("t3-81",), None, {}, None)
+    shown_path(run, measured).write_bytes(b"not a file of ours")
+    assert read_shown(run, measured) is None
