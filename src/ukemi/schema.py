@@ -186,7 +186,8 @@ def chosen(given: Any, table: Mapping[str, T], field: str) -> T:
     if given in table:
         return table[given]
     if ":" not in given:
-        raise UserError(f"{field}: {given!r} is none of {', '.join(table)}, nor of the form package.module:name.")
+        known = f"none of {', '.join(table)}, nor" if table else "not"
+        raise UserError(f"{field}: {given!r} is {known} of the form package.module:name.")
     found = imported(given, field)
     if not callable(found):
         raise UserError(f"{field}: {given!r} is a {type(found).__name__}, not a function.")

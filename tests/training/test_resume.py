@@ -35,6 +35,7 @@ AUGMENTERS: dict[str, dict[str, Any]] = {
     "ukemi": {"name": "ukemi", "population": 4, "fitness": "likelihood-surprise"},
     "worst-of-epoch": {"name": "worst-of", "k": 2, "when": "epoch"},
     "styx": {"name": "styx", "masks": "epoch", "redraw": True},
+    "own": {"name": "own", "of": "ukemi.augmenters:Sensei"},
 }
 MORE: dict[str, dict[str, Any]] = {
     "sensei-sa": {"objective": {"name": "consistency", "statistics": "separate-worst"}, "average": 0.9},

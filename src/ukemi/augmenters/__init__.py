@@ -1,6 +1,7 @@
 """Augmenters: what replaces the images of a batch before a training step. One file each, two lines here."""
 
 from ukemi.augmenters.base import Augmenter, AugmenterConfig
+from ukemi.augmenters.own import OwnConfig
 from ukemi.augmenters.presets import (
     PRESETS,
     AugmentationConfig,
@@ -23,6 +24,7 @@ AUGMENTERS: dict[str, type[AugmenterConfig]] = {
     "worst-of": WorstOf.Config,
     **PRESETS,
     "styx": StyxConfig,
+    "own": OwnConfig,
 }
 """The settings of every augmenter by the name that configs and the command line use."""
 
@@ -38,6 +40,7 @@ AnyAugmenter = (
     | AugmentationConfig
     | UkemiConfig
     | StyxConfig
+    | OwnConfig
 )
 
 __all__ = [

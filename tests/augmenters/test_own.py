@@ -1,0 +1,56 @@
+"""Anyone's own augmenter by name."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ukemi import T3, Augmenter, Random, Space, UserError
+from ukemi.augmenters import AUGMENTERS
+
+
+class Darker(Augmenter):
+    def __init__(self, space: Space, *, seed: int, flips: bool) -> None:
+        super().__init__(seed=seed, flips=flips)
+
+    def augment(self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int) -> Tensor:
+        return images / 2
+
+
+def number(space: Space, *, seed: int, flips: bool) -> int:
+    return 3
+
+
+def built(of: Any) -> Augmenter:
+    return AUGMENTERS["own"](of=of).build(T3, 5, True)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("of", [Darker, f"{__name__}:Darker"])
+def test_it_is_built_with_space_seed_and_flips(of: Any) -> None:
+    augmenter = built(of)
+    assert isinstance(augmenter, Darker) and augmenter.seed == 5 and augmenter.flips
+    images = torch.rand(3, 1, 4, 4)
+    assert torch.equal(augmenter(nn.Identity(), images, torch.zeros(3).long(), torch.arange(3), 0), images / 2)
+
+
+def test_a_built_in_class_gives_what_it_gives(tiny_net: nn.Module) -> None:
+    images, labels, index = torch.rand(6, 1, 28, 28), torch.zeros(6).long(), torch.arange(6)
+    plain = Random(T3, seed=5, flips=True)(tiny_net, images, labels, index, 2)
+    assert torch.equal(built("ukemi:Random")(tiny_net, images, labels, index, 2), plain)
+
+
+@pytest.mark.parametrize(
+    ("of", "said"),
+    [
+        ("plain", "augmenter.of: 'plain' is not of the form package.module:name"),
+        ("nowhere:thing", "augmenter.of: 'nowhere:thing' can't be imported"),
+        ("ukemi:T3", "augmenter.of: 'ukemi:T3' is a Space, not a function"),
+        (f"{__name__}:number", "augmenter.of: a ukemi.Augmenter is needed, but .*number gave a int"),
+        ("torch.nn:Linear", "augmenter.of: Linear failed"),
+        (3, "augmenter.of: a name or a function is needed, but 3 was given"),
+    ],
+)
+def test_what_is_no_augmenter_is_named(of: Any, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        built(of)
