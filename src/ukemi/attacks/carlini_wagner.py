@@ -66,6 +66,8 @@ class _Open:
     """The samples whose search goes on, n of them; images are flat, `[n, D]`."""
 
     rows: Tensor
+    aims: Tensor
+    """labels or targets, `[n]`"""
     original: Tensor
     centre: Tensor
     """the original in tanh space"""
@@ -111,13 +113,15 @@ class _Search:
     def run(self, initial: float) -> Attacked:
         victim = self.victim
         rows = torch.arange(len(self.originals), device=self.originals.device)
-        success = self._fooled(victim.logits(victim.originals, rows), rows)
+        success = self._fooled(victim.logits(victim.originals, rows), victim.aims)
         best = self.originals.clone()
         still = self._opened(rows[~success], initial)
         stride = _stride(self.steps)
         while len(still.rows) and self.steps:
             for _ in range(stride):
                 self._step(still)
+            victim.forwards[still.rows] += stride
+            victim.backwards[still.rows] += stride
             self._look(still)
             going = still.run < self.searches
             if not bool(going.all()):
@@ -134,6 +138,7 @@ class _Search:
         endless = torch.full_like(none, torch.inf)
         return _Open(
             rows=rows,
+            aims=self.victim.aims[rows],
             original=original,
             centre=centre,
             start=(centre.tanh() + 1) / 2,
@@ -157,7 +162,7 @@ class _Search:
         """One step of Adam for every open sample; keeps the nearest image that errs. No wait for the device."""
         squashed = still.place.tanh()
         images = (squashed + 1) / 2
-        lacking, slope, logits = self.victim.gradient(images.unflatten(1, self.shape), still.rows, self.objective)
+        lacking, slope, logits = self.victim.slope(images.unflatten(1, self.shape), still.aims, self.objective)
         change = images - still.start
         loss = change.square().sum(1) + still.weight * lacking
         still.loss = torch.minimum(still.loss, loss)
@@ -172,7 +177,7 @@ class _Search:
         still.place -= lengths[:, None] * still.first / spread
 
     def _keep(self, still: _Open, images: Tensor, logits: Tensor) -> None:
-        fooled = self._fooled(logits, still.rows)
+        fooled = self._fooled(logits, still.aims)
         still.erred |= fooled
         distance = (images - still.original).norm(dim=1)
         nearer = fooled & (distance < still.distance)
@@ -202,17 +207,18 @@ class _Search:
 
     def _hinge(self, logits_nK: Tensor, aims_n: Tensor) -> Tensor:
         """What lacks to a wrong answer (or to the target) by the margin `confidence`, at least 0, `[n]`."""
-        own = F.one_hot(aims_n, logits_nK.shape[1]).bool()
-        aim_n = logits_nK.gather(1, aims_n[:, None])[:, 0]
-        other_n = logits_nK.masked_fill(own, -torch.inf).amax(1)
+        own_n1 = aims_n[:, None]
+        aim_n = logits_nK.gather(1, own_n1)[:, 0]
+        other_n = logits_nK.scatter(1, own_n1, -torch.inf).amax(1)
         lead_n = aim_n - other_n if self.victim.targets is None else other_n - aim_n
         return (lead_n + self.confidence).clamp(min=0)
 
-    def _fooled(self, logits: Tensor, rows: Tensor) -> Tensor:
+    def _fooled(self, logits: Tensor, aims: Tensor) -> Tensor:
         """Whether the answer would stand if the wrong class's lead were smaller by `confidence`."""
-        sign = 1 if self.victim.targets is None else -1
-        handicap = F.one_hot(self.victim.aims[rows], logits.shape[1]) * (sign * self.confidence)
-        return self.victim.fooled(logits + handicap, rows)
+        if self.confidence:
+            sign = 1 if self.victim.targets is None else -1
+            logits = logits + F.one_hot(aims, logits.shape[1]) * (sign * self.confidence)
+        return self.victim.reached(logits, aims)
 
 
 def _stride(steps: int) -> int:
