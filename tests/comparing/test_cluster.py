@@ -160,7 +160,8 @@ def test_an_address_without_a_ray_is_told_in_seconds(small: Path, tmp_path: Path
 
 def test_a_silent_address_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ukemi.comparing.cluster.ANSWER", 0.1)
-    with socket.create_server(("127.0.0.1", 0)) as server, pytest.raises(UserError, match=r"no Ray answers .*timed out"):
+    said = r"no Ray answers .*timed out"
+    with socket.create_server(("127.0.0.1", 0)) as server, pytest.raises(UserError, match=said):
         check_answers(f"127.0.0.1:{server.getsockname()[1]}")
 
 

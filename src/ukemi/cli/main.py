@@ -32,7 +32,7 @@ COMMANDS = {
     "models": "list networks with their parameter counts",
     "augmenters": "list augmenters with their settings",
 }
-ON_RANKS = ("train",)
+ON_RANKS = ("train", "evaluate", "attack", "uncertainty", "generate")
 EXIT_BAD_INPUT, EXIT_STOPPED, EXIT_CRASHED, EXIT_INTERRUPTED = 2, 3, 70, 130
 
 
@@ -55,7 +55,7 @@ def run(arguments: list[str]) -> int:
     except UserError as error:
         return _fail(str(error), EXIT_BAD_INPUT)
     except RankLost as error:
-        _fail(f"training stopped: {error}", EXIT_STOPPED, always=True)
+        _fail(f"stopped: {error}", EXIT_STOPPED, always=True)
         os._exit(EXIT_STOPPED)  # taking down a world that lost a rank may wait for that rank for ever
     except TrainingStopped as error:
         return _fail(f"training stopped: {error}", EXIT_STOPPED)
@@ -79,7 +79,7 @@ def _command(name: str) -> Callable[[list[str]], int]:
     if name not in COMMANDS:
         raise UserError(f"{name!r} is no command of ukemi; known are {', '.join(COMMANDS)}.")
     if launched() > 1 and name not in ON_RANKS:
-        raise UserError(f"ukemi {name} runs in one process; of those that torchrun starts together it is for train.")
+        raise UserError(f"ukemi {name} runs in one process; torchrun may start {', '.join(ON_RANKS)}.")
     return import_module(f"ukemi.cli.{name}").run
 
 

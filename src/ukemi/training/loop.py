@@ -52,7 +52,7 @@ def train(config: TrainConfig, *, resume: bool = False, quiet: bool = False) -> 
 
     Where torchrun started several processes, all of them call this and train together.
     """
-    ranks = Ranks.joined(wants_gpu(config))
+    ranks = Ranks.joined(wants_gpu(config.device))
     try:
         with losses_named(config.folder(), ranks):
             return _train(config, resume, quiet, ranks)
@@ -62,7 +62,7 @@ def train(config: TrainConfig, *, resume: bool = False, quiet: bool = False) -> 
 
 def _train(config: TrainConfig, resume: bool, quiet: bool, ranks: Ranks) -> Run:
     with ranks.together():
-        device = own_device(config, ranks)
+        device = own_device(config.device, ranks)
         sets = load_sets(config)
     check_alike(config, sets.train, ranks)
     with ranks.together():
