@@ -65,7 +65,7 @@ class Outer:
 
 def _outer(rank: int) -> Outer:
     rows = torch.full((2 - rank,), rank + 0.5, dtype=torch.float64)
-    return Outer(Inner(rows, 10 + rank), {"b": rows[:0], "a": -rows}, {}, "xy"[rank], ("same",))
+    return Outer(Inner(rows, 10 + rank), {"a": -rows, "b": rows[:0]}, {}, "xy"[rank], ("same",))
 
 
 def _exchange(rank: int, size: int, port: int, told: Any) -> None:

@@ -1,5 +1,6 @@
 """`ukemi COMMAND …`: finds the command, runs it, and turns what went wrong into a sentence and an exit code."""
 
+import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -39,6 +40,8 @@ EXIT_BAD_INPUT, EXIT_STOPPED, EXIT_CRASHED, EXIT_INTERRUPTED = 2, 3, 70, 130
 def main(arguments: Sequence[str] | None = None) -> None:
     """The entry point. Exit codes: 0; 1, a --fail-under limit was missed or a flag raised; 2, bad input; 3,
     training stopped (a loss that is not finite, no memory left, a rank was lost); 70, a crash; 130, Ctrl-C."""
+    # processes that decode images are forked, epoch by epoch, from a server that has imported what they need
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["ukemi.data"])
     sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
 
 

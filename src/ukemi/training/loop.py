@@ -125,7 +125,7 @@ def _epoch(
     kinds = list(zip(searches, state.objective.plan(config.seed, state.epoch, len(order)), strict=True))
     # a rank without a row of a batch takes part with one that counts for nothing
     held = [rows if len(rows) else whole[:1] for rows, whole in zip(mine, order, strict=True)]
-    for batch in data.batches(held[state.step :], device):
+    for batch in state.flow(data.batches(held[state.step :], device)):
         state.augmenter.planned, state.objective.kind = kinds[state.step]
         state.whole, state.absent = len(order[state.step]), not len(mine[state.step])
         state.rate.fill_(_learning_rate(config, state.epoch + state.step / len(order)))
@@ -137,7 +137,7 @@ def _epoch(
         if stepped.logits is not None:
             state.augmenter.observe(batch.index, stepped.logits, batch.labels)
         state.unmerged.append(data.index[order[state.step]])
-        state.step += 1
+        state.step, state.flow.images = state.step + 1, state.flow.images + state.whole
         due = bool(config.checkpoint_minutes) and monotonic() - saved > 60 * config.checkpoint_minutes
         stop, due, exhausted = ranks.agree(interrupted.is_set(), due and ranks.first, state.exhausted)
         if exhausted:
@@ -242,6 +242,7 @@ def _end_of_epoch(config: TrainConfig, run: Run, state: State, sets: Sets) -> di
     sums, scored, spared = state.totals()
     loss, right, seen = (float(sums[name]) for name in SUMS)
     line: dict[str, Any] = {"epoch": state.epoch, "loss": loss / seen, "accuracy": right / seen, "images": int(seen)}
+    line |= state.flow.line()
     line["learning_rate"] = _learning_rate(config, state.epoch + 1)
     line["scoring_forwards"] = scored
     if spared:

@@ -11,7 +11,7 @@ from ukemi.schema import read_config, toml
 from ukemi.training.checkpoints import Checkpoint, newest, read_checkpoint, write_whole
 from ukemi.training.config import TrainConfig
 
-TIMES = ("seconds", "images_per_second", "scoring_seconds_saved", "history_seconds")
+TIMES = ("seconds", "images_per_second", "data_seconds", "scoring_seconds_saved", "history_seconds")
 """Fields of the log that two equal runs need not share."""
 
 

@@ -22,6 +22,7 @@ from ukemi.ranks import Ranks
 from ukemi.training.average import Average
 from ukemi.training.checkpoints import Checkpoint, checkpoint_path, forget_old, write_checkpoint
 from ukemi.training.display import Display
+from ukemi.training.flow import Flow
 from ukemi.training.guard import Guard, TrainingStopped
 from ukemi.training.run import Run
 from ukemi.training.setup import load_model
@@ -65,6 +66,8 @@ class State:
     """scoring passes that skipping robust samples saved so far"""
     pass_seconds: float = 0.0
     """what a scoring pass takes per image; timed once, where skipping saves some"""
+    flow: Flow = field(default_factory=Flow)
+    """of this epoch, since it began or was taken up"""
     seconds: float = 0.0
     clock: float = field(default_factory=monotonic)
 

@@ -1,0 +1,176 @@
+"""Shards: uncompressed .tar archives as webdataset writes them, `KEY.jpg` beside `KEY.cls`, read in place.
+
+Nothing is unpacked: a shard's table says where each image lies, and those bytes are read when the image is asked for.
+"""
+
+import sys
+import tarfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import track
+
+from ukemi.data.dataset import Data, DataSet, Images, labelled
+from ukemi.data.decoding import LOOKED_AT, Size, look, pixels
+from ukemi.data.npz import TEST_SHARE
+from ukemi.errors import UserError
+
+ENDINGS = frozenset(("bmp", "jpeg", "jpg", "pgm", "png", "ppm", "webp"))
+"""of members that are images; `cls` is the label, a whole number, and all others are passed over"""
+NAMES = "classes.txt"
+"""beside the shards: a class name per line; without it the labels' numbers are the names"""
+LONGEST_LABEL = 32
+"""bytes that a label may have"""
+_TEST = ("test", "val")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One image inside a shard."""
+
+    shard: Path
+    start: int
+    length: int
+
+    def read(self) -> bytes:
+        with self.shard.open("rb") as file:
+            file.seek(self.start)
+            return file.read(self.length)
+
+    def __str__(self) -> str:
+        """Named as in the archive, which only an error asks for."""
+        with tarfile.open(self.shard, "r:") as archive:
+            names = (member.name for member in archive if member.offset_data == self.start)
+            return f"{self.shard}: {next(names, '?')}"
+
+
+class Table(Sequence[Stored]):
+    """Where every image of some shards lies: 20 bytes an image, which travel to other processes in one piece."""
+
+    def __init__(self, shards: Sequence[Path], of: NDArray[np.int32], at: NDArray[np.int64]) -> None:
+        self._shards, self._of, self._at = list(shards), of, at
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    @overload
+    def __getitem__(self, at: int) -> Stored: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Stored]: ...
+    def __getitem__(self, at: int | slice) -> Stored | list[Stored]:
+        if isinstance(at, slice):
+            return [self[each] for each in range(*at.indices(len(self)))]
+        start, length = self._at[at].tolist()
+        return Stored(self._shards[self._of[at]], start, length)
+
+
+def holds_shards(root: Path) -> bool:
+    """Whether a folder holds shards, for itself or in `train`."""
+    return bool(_archives(root) or _archives(root / "train"))
+
+
+def read_shards(
+    root: Path, *, size: Size | None = None, seed: int = 0, stream: bool = False, workers: int | None = None
+) -> DataSet:
+    """A folder of shards, of which a share is the test, or `train` and `test` (or `val`) with shards each.
+
+    Samples have the order of the shards' names and, inside, of the archive. `size`, `stream` and `workers` are those of
+    image folders.
+    """
+    held = partial(pixels, stream=stream, workers=workers)
+    if _archives(root):
+        whole = _parts(root, [_archives(root)], size, held)[0]
+        return DataSet(root.resolve().name, *whole.split(TEST_SHARE, seed))
+    test = next((root / name for name in _TEST if _archives(root / name)), None)
+    if test is None:
+        raise UserError(f"data: {root} has shards in train, but none in test beside it.")
+    return DataSet(root.resolve().name, *_parts(root, [_archives(root / "train"), _archives(test)], size, held))
+
+
+def _archives(root: Path) -> list[Path]:
+    return sorted(root.glob("*.tar")) if root.is_dir() else []
+
+
+def _parts(root: Path, parts: Sequence[list[Path]], size: Size | None, held: Callable[..., Images]) -> list[Data]:
+    tables = [_table(archives) for archives in parts]
+    steps = [1 if size is None else max(1, len(table) // LOOKED_AT) for table, _ in tables]
+    size, channels = look([one for (table, _), step in zip(tables, steps, strict=True) for one in table[::step]], size)
+    classes = _classes(root, max(int(labels.max()) for _, labels in tables) + 1)
+    for number in set(range(len(classes))) - set(tables[0][1].tolist()):
+        raise UserError(f"data: class {classes[number]!r} (label {number}) has no image in the shards of {root}.")
+    return [
+        labelled(held(table, size, channels), torch.from_numpy(labels), classes, name=f"data: {root}")
+        for table, labels in tables
+    ]
+
+
+def _classes(root: Path, count: int) -> tuple[str, ...]:
+    if not (root / NAMES).is_file():
+        return tuple(map(str, range(count)))
+    names = tuple((root / NAMES).read_text(encoding="utf-8").split("\n"))
+    names = tuple(name.strip() for name in names if name.strip())
+    if len(names) < count:
+        raise UserError(f"data: {root / NAMES} names {len(names)} classes, but there is a label {count - 1}.")
+    return names
+
+
+def _table(archives: Sequence[Path]) -> tuple[Table, NDArray[np.int64]]:
+    """Where the images of all archives lie, and their labels."""
+    of, at, labels = list[int](), list[tuple[int, int]](), list[int]()
+    shown = len(archives) > 1 and sys.stderr.isatty()
+    bar = track(archives, "Looking into shards", console=Console(stderr=True), transient=True, disable=not shown)
+    for number, archive in enumerate(bar):
+        for start, length, label in _samples(archive):
+            of.append(number)
+            at.append((start, length))
+            labels.append(label)
+    table = Table(archives, np.array(of, np.int32), np.array(at, np.int64).reshape(-1, 2))
+    return table, np.array(labels, np.int64)
+
+
+def _samples(archive: Path) -> Iterator[tuple[int, int, int]]:
+    """Start, length and label of every image of a shard."""
+    found: dict[str, dict[str, Any]] = {}
+    try:
+        with tarfile.open(archive, "r:") as members, archive.open("rb") as file:
+            for member in members:
+                folder, _, name = member.name.rpartition("/")
+                key, _, ending = name.partition(".")
+                if not key or not (ending.lower() in ENDINGS or ending == "cls"):
+                    continue
+                told = found.setdefault(f"{folder}/{key}" if folder else key, {})
+                what = "label" if ending == "cls" else "image"
+                if what in told:
+                    raise UserError(f"data: {archive}: {key} has two {what}s.")
+                told[what] = _label(archive, member, file) if what == "label" else _place(archive, member)
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise UserError(f"data: {archive} can't be read as an uncompressed .tar archive ({error}).") from None
+    if not found:
+        raise UserError(f"data: {archive} holds no KEY.jpg (or .png, …) with its KEY.cls.")
+    for key, told in found.items():
+        if len(told) < 2:
+            raise UserError(f"data: {archive}: {key} lacks its {'image' if 'label' in told else 'label (.cls)'}.")
+        yield *told["image"], told["label"]
+
+
+def _place(archive: Path, member: tarfile.TarInfo) -> tuple[int, int]:
+    """Of a plain file only: a link, or a file with holes, does not lie where its header says."""
+    if not member.isreg() or member.issparse():
+        raise UserError(f"data: {archive}: {member.name} is no plain file.")
+    return member.offset_data, member.size
+
+
+def _label(archive: Path, member: tarfile.TarInfo, file: BinaryIO) -> int:
+    start, length = _place(archive, member)
+    file.seek(start)
+    text = file.read(min(length, LONGEST_LABEL + 1)).decode("ascii", "replace").strip()
+    if length > LONGEST_LABEL or not text.isdigit():
+        raise UserError(f"data: {archive}: {member.name} should hold a whole number, but {text[:20]!r} is there.")
+    return int(text)
