@@ -165,7 +165,7 @@ class Ranks:
         No two ranks wrote the same row. Only these rows travel, a few at a time; all ranks know who wrote which.
         """
         for rank, theirs in enumerate(rows if not self.alone else ()):
-            for some in theirs.split(ROWS):
+            for some in theirs.sort().values.split(ROWS):  # in their order, memory is read and written row by row
                 for tensor in tensors:
                     body = tensor[some] if rank == self.rank else tensor.new_empty(len(some), *tensor.shape[1:])
                     if not body.numel():

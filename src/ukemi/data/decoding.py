@@ -64,12 +64,12 @@ class Files:
 
 
 class Paths(Sequence[Path]):
-    """Many paths in little memory, which travels to other processes as one piece."""
+    """Many paths in little memory: tensors, which processes of a DataLoader share and do not copy."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
         names = [os.fsencode(path) for path in paths]
-        self._ends = np.cumsum([0, *map(len, names)], dtype=np.int64)
-        self._names = b"".join(names)
+        self._ends = torch.tensor([0, *map(len, names)]).cumsum(0)
+        self._names = torch.frombuffer(bytearray(b"".join(names)), dtype=torch.uint8)
 
     def __len__(self) -> int:
         return len(self._ends) - 1
@@ -81,7 +81,8 @@ class Paths(Sequence[Path]):
     def __getitem__(self, at: int | slice) -> Path | list[Path]:
         if isinstance(at, slice):
             return [self[each] for each in range(*at.indices(len(self)))]
-        return Path(os.fsdecode(self._names[self._ends[at] : self._ends[at + 1]]))
+        start, end = self._ends[at : at + 2].tolist()
+        return Path(os.fsdecode(self._names[start:end].numpy().tobytes()))
 
 
 def pixels(
