@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from ukemi.data import decoding, load
+from ukemi.data import decoding, load, shards
 from ukemi.data.decoding import Files
 from ukemi.errors import UserError
 
@@ -77,6 +77,19 @@ def test_large_shards_stream_by_themselves_and_are_brought_to_a_size(
     with pytest.raises(
         UserError, match=r"should be of one size, but .*0\.tar: s/0000\.png has 6 x 8 and .*: x\.JPG has"
     ):
+        load(tmp_path)
+
+
+def test_many_shards_are_read_by_several_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(4):
+        shard(tmp_path / f"{number}.tar", samples(5 * number, 5))
+    alone = load(tmp_path)
+    monkeypatch.setattr(shards, "MANY", 2)
+    several = load(tmp_path)
+    assert torch.equal(alone.train.images, several.train.images)  # type: ignore[arg-type]
+    assert torch.equal(alone.test.labels, several.test.labels)
+    shard(tmp_path / "3.tar", [("a.png", encoded(0))])
+    with pytest.raises(UserError, match=r"3\.tar: a lacks its label"):
         load(tmp_path)
 
 

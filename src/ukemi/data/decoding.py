@@ -81,6 +81,7 @@ class Paths(Sequence[Path]):
     def __getitem__(self, at: int | slice) -> Path | list[Path]:
         if isinstance(at, slice):
             return [self[each] for each in range(*at.indices(len(self)))]
+        at = range(len(self))[at]
         start, end = self._ends[at : at + 2].tolist()
         return Path(os.fsdecode(self._names[start:end].numpy().tobytes()))
 

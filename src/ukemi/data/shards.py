@@ -3,9 +3,11 @@
 Nothing is unpacked: a shard's table says where each image lies, and those bytes are read when the image is asked for.
 """
 
+import multiprocessing
 import sys
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,12 +21,15 @@ from torch import Tensor
 from ukemi.data.dataset import Data, DataSet, Images, labelled
 from ukemi.data.decoding import LOOKED_AT, Size, look, pixels
 from ukemi.data.npz import TEST_SHARE
+from ukemi.data.streaming import usual_workers
 from ukemi.errors import UserError
 
 ENDINGS = frozenset(("bmp", "jpeg", "jpg", "pgm", "png", "ppm", "webp"))
 """of members that are images; `cls` is the label, a whole number, and all others are passed over"""
 NAMES = "classes.txt"
 """beside the shards: a class name per line; without it the labels' numbers are the names"""
+MANY = 32
+"""shards from which several processes read their tables"""
 LONGEST_LABEL = 32
 """bytes that a label may have"""
 _TEST = ("test", "val")
@@ -119,13 +124,26 @@ def _classes(root: Path, count: int) -> tuple[str, ...]:
 
 def _table(archives: Sequence[Path]) -> tuple[Table, Tensor]:
     """Where the images of all archives lie, and their labels."""
-    parts: list[Tensor] = []
     shown = len(archives) > 1 and sys.stderr.isatty()
-    bar = track(archives, "Looking into shards", console=Console(stderr=True), transient=True, disable=not shown)
-    for number, archive in enumerate(bar):
-        parts.append(torch.tensor([(number, *sample) for sample in _samples(archive)]))
-    rows_N4 = torch.cat(parts)
+    bar = {"console": Console(stderr=True), "transient": True, "disable": not shown, "total": len(archives)}
+    parts = list(track(_rows(archives), "Looking into shards", **bar))  # type: ignore[arg-type]
+    numbers = torch.arange(len(archives)).repeat_interleave(torch.tensor([len(part) for part in parts]))
+    rows_N4 = torch.cat([numbers[:, None], torch.cat(parts)], 1)
     return Table(archives, rows_N4[:, :3].contiguous()), rows_N4[:, 3].contiguous()
+
+
+def _rows(archives: Sequence[Path]) -> Iterator[Tensor]:
+    """Start, length and label of every image, int64 `[N, 3]`, shard by shard; many shards by several processes."""
+    if len(archives) < MANY:
+        yield from map(_of_shard, archives)
+        return
+    context = multiprocessing.get_context("forkserver")
+    with ProcessPoolExecutor(usual_workers(), context) as pool:
+        yield from pool.map(_of_shard, archives)
+
+
+def _of_shard(archive: Path) -> Tensor:
+    return torch.tensor(list(_samples(archive)))
 
 
 def _samples(archive: Path) -> Iterator[tuple[int, int, int]]:

@@ -25,10 +25,10 @@ def workers_for(images: Any, batches: int) -> int:
     if not hasattr(images, "workers"):
         return 0
     asked: int | None = images.workers
-    return min(_usual(), batches // WORTH) if asked is None else min(asked, batches)
+    return min(usual_workers(), batches // WORTH) if asked is None else min(asked, batches)
 
 
-def _usual() -> int:
+def usual_workers() -> int:
     """A share of this machine's processors."""
     there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     here = int(os.environ.get("LOCAL_WORLD_SIZE", 1)) if launched() > 1 else 1
