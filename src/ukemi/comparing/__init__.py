@@ -1,8 +1,9 @@
 """Comparing: methods x cases x seeds as one plan, one loop, one table."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
-from ukemi.comparing.cluster import work_on
+from ukemi.comparing.cluster import cluster, work_on
 from ukemi.comparing.config import Case, CompareConfig, Method
 from ukemi.comparing.costs import equalised
 from ukemi.comparing.display import watched
@@ -39,13 +40,14 @@ def plan_of(config: CompareConfig, said: Callable[[str], None] = lambda text: No
 
 def compare(config: CompareConfig, said: Callable[[str], None] = lambda text: None) -> Comparison:
     """Runs what is missing, resumes what was interrupted, skips what is done, and says what came of it."""
-    plan = plan_of(config, said)
-    rehearse(plan, here=config.engine == "local")
-    if config.engine == "ray":
-        work_on(plan, config, config.device, said)
-    else:
-        with watched(plan, config.jobs):
-            work(plan) if config.jobs == 1 else work_in(plan, config.jobs)
+    with cluster(config) if config.engine == "ray" else nullcontext() as ray:  # first: an address may be wrong
+        plan = plan_of(config, said)
+        rehearse(plan, here=ray is None)
+        if ray is not None:
+            work_on(ray, plan, config, config.device, said)
+        else:
+            with watched(plan, config.jobs):
+                work(plan) if config.jobs == 1 else work_in(plan, config.jobs)
     return gathered(config, plan)
 
 

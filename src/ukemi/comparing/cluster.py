@@ -74,26 +74,25 @@ def check_answers(address: str) -> None:
         raise UserError(f"address: something else than Ray answers at {address}.")
 
 
-def work_on(plan: Plan, config: Engine, device: str, said: Callable[[str], None]) -> None:
+def work_on(ray: Any, plan: Plan, config: Engine, device: str, said: Callable[[str], None]) -> None:
     """Hands every run that is not finished to Ray and waits for all; those that failed are named at the end."""
-    with cluster(config) as ray:
-        there = ray.cluster_resources()
-        wanted = resources(config, device, there)
-        _check_fits(wanted, there, config, said)
-        task = ray.remote(max_retries=config.retries, retry_exceptions=True, **wanted)(_done)
-        where, path = Path.cwd(), [entry for entry in sys.path if entry]
-        waiting = {
-            task.options(name=_name(one)).remote(one, plan, where, path): one
-            for one in plan.planned
-            if not finished(one.run(plan.runs), plan.measured[one.case])
-        }
-        said(f"{len(waiting)} runs on Ray, {_said(wanted)} each.")
-        try:
-            with watched(plan, at_once(wanted, there)):
-                failed = _failures(ray, waiting)
-        except KeyboardInterrupt:
-            _cancel(ray, list(waiting))
-            raise Interrupted("stopped; the same command goes on from here.") from None
+    there = ray.cluster_resources()
+    wanted = resources(config, device, there)
+    _check_fits(wanted, there, config, said)
+    task = ray.remote(max_retries=config.retries, retry_exceptions=True, **wanted)(_done)
+    where, path = Path.cwd(), [entry for entry in sys.path if entry]
+    waiting = {
+        task.options(name=_name(one)).remote(one, plan, where, path): one
+        for one in plan.planned
+        if not finished(one.run(plan.runs), plan.measured[one.case])
+    }
+    said(f"{len(waiting)} runs on Ray, {_said(wanted)} each.")
+    try:
+        with watched(plan, at_once(wanted, there)):
+            failed = _failures(ray, waiting)
+    except KeyboardInterrupt:
+        _cancel(ray, list(waiting))
+        raise Interrupted("stopped; the same command goes on from here.") from None
     if failed:
         first, why = next(iter(failed.items()))
         raise UserError(
