@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import nullcontext
 
-from ukemi.comparing.cluster import cluster, work_on
+from ukemi.comparing.cluster import connected, work_on
 from ukemi.comparing.config import Case, CompareConfig, Method
 from ukemi.comparing.costs import equalised
 from ukemi.comparing.display import watched
@@ -40,7 +40,7 @@ def plan_of(config: CompareConfig, said: Callable[[str], None] = lambda text: No
 
 def compare(config: CompareConfig, said: Callable[[str], None] = lambda text: None) -> Comparison:
     """Runs what is missing, resumes what was interrupted, skips what is done, and says what came of it."""
-    with cluster(config) if config.engine == "ray" else nullcontext() as ray:  # first: an address may be wrong
+    with connected(config) if config.engine == "ray" else nullcontext() as ray:  # first: an address may be wrong
         plan = plan_of(config, said)
         rehearse(plan, here=ray is None)
         if ray is not None:

@@ -32,7 +32,7 @@ _GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0,
 
 
 @contextmanager
-def cluster(config: Engine) -> Iterator[Any]:
+def connected(config: Engine) -> Iterator[Any]:
     """Ray itself, connected; what this opened it also closes."""
     try:
         import ray
