@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import socket
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -47,6 +48,26 @@ def test_what_is_out_of_memory() -> None:
     assert not out_of_memory(RuntimeError("shapes differ"))
 
 
+@dataclass(frozen=True)
+class Inner:
+    rows: torch.Tensor
+    count: int
+
+
+@dataclass(frozen=True)
+class Outer:
+    inner: Inner
+    extras: dict[str, torch.Tensor]
+    none: dict[str, torch.Tensor]
+    word: str
+    kept: tuple[str, ...]
+
+
+def _outer(rank: int) -> Outer:
+    rows = torch.full((2 - rank,), rank + 0.5, dtype=torch.float64)
+    return Outer(Inner(rows, 10 + rank), {"a": -rows, "b": rows[:0]}, {}, "xy"[rank], ("same",))
+
+
 def _exchange(rank: int, size: int, port: int, told: Any) -> None:
     torch.set_num_threads(1)
     os.environ |= {"TORCHELASTIC_RUN_ID": "test", "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
@@ -55,6 +76,8 @@ def _exchange(rank: int, size: int, port: int, told: Any) -> None:
     found: dict[str, Any] = {"first": ranks.first, "agree": ranks.agree(rank == 1, False)}
     found["gathered"] = [each.tolist() for each in ranks.gathered(torch.full((rank + 1, 2), rank, dtype=torch.int16))]
     found["none"] = [len(each) for each in ranks.gathered(torch.zeros(0, 2, dtype=torch.bool))]
+    each = ranks.every(_outer(rank))
+    found["every"] = [repr(part) == repr(_outer(number)) for number, part in enumerate(each)]
     rows = [torch.tensor([4, 0]), torch.tensor([3])]
     tensors = [torch.full((5, 2), rank, dtype=torch.int16), torch.tensor([rank == 1] * 5)]
     before = ranks.sent
@@ -91,6 +114,7 @@ def test_two_ranks_exchange() -> None:
         mine = found[rank]
         assert mine["first"] == (rank == 0) and mine["agree"] == (True, False)
         assert mine["gathered"] == [[[0, 0]], [[1, 1], [1, 1]]] and mine["none"] == [0, 0]
+        assert mine["every"] == [True, True]
         # rows that nobody wrote stay as they were on each rank
         assert mine["merged"][0] == [[0, 0], [rank] * 2, [rank] * 2, [1, 1], [0, 0]]
         assert mine["merged"][1] == [False, rank == 1, rank == 1, True, False]

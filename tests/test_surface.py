@@ -94,7 +94,7 @@ FLAGS = {
     "train": """augmenter autotune average batch-size channels-last checkpoint-minutes compile cuda-graphs data
         data-folder device drops dropout epochs flips genes history history-precision learning-rate model
         model-arguments momentum objective optimiser out precision robust-every robust-images schedule seed size
-        smoothing space tensorboard validate-every validation weight-decay weights""",
+        smoothing space stream tensorboard validate-every validation weight-decay weights workers""",
     "evaluate": """adversarial-set attack confidence data data-folder device epsilon epsilons fail-under gallery gamma
         genes grid images junit landscapes levels mean mean-accuracy model model-arguments norm others out overshoot
         restarts run searches seed size space split std step-size steps theta weights""",
@@ -107,10 +107,11 @@ FLAGS = {
         gallery generations generator goal grains images mean model model-arguments mutation out own-dropout-only passes
         pattern pcs-thresholds population profile run seed size space split std tournament validation-images
         vr-thresholds weights""",
-    "compare": """attack-images attacks baseline cases data data-folder decides device equal-cost grids images jobs
-        methods models out runs seed seeds title train""",
+    "compare": """address attack-images attacks baseline cases cpus-per-run data data-folder decides device engine
+        equal-cost gpus-per-run grids images jobs methods models out retries runs seed seeds title train""",
     "recipes": "",
-    "run": "data-folder device equal-cost jobs out recipe runs seeds size",
+    "run": """address cpus-per-run data-folder device engine equal-cost gpus-per-run jobs out recipe retries runs seeds
+        size""",
     "search": """data data-folder device generations genes grid images levels mean methods model model-arguments out run
         seed seeds size space split std weights""",
     "repair retrain": "epochs out run",

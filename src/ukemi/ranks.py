@@ -6,10 +6,13 @@ is counted in `sent`. Small words between the hosts travel as tensors on the CPU
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass, replace
 from datetime import timedelta
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -19,6 +22,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from ukemi.errors import UserError
 
+Part = TypeVar("Part")
 PATIENCE = timedelta(minutes=30)
 """how long ranks wait for one that measures or writes; one that ends is noticed at once"""
 ROWS = 2**16
@@ -128,6 +132,32 @@ class Ranks:
         said = self.gathered(torch.tensor(list(text.encode()), dtype=torch.uint8))
         return [bytes(each.tolist()).decode() for each in said]
 
+    def every(self, part: Part) -> list[Part]:
+        """Every rank's `part`, a dataclass: its tensors (one row per image), numbers and words travel, also those of
+        dataclasses and tables of tensors within; all else is taken to be the same everywhere."""
+        if self.alone:
+            return [part]
+        values = {field.name: getattr(part, field.name) for field in fields(part)}  # type: ignore[arg-type]
+        plain = {name: value for name, value in values.items() if isinstance(value, bool | int | float | str)}
+        each = [json.loads(text) for text in self.texts(json.dumps(plain))]
+        for name, value in values.items():
+            if name not in plain:
+                for told, theirs in zip(each, self._travelled(value), strict=True):
+                    told[name] = theirs
+        return [replace(part, **told) for told in each]  # type: ignore[type-var]
+
+    def _travelled(self, value: Any) -> list[Any]:
+        if isinstance(value, Tensor):
+            return self.gathered(value.contiguous())
+        if isinstance(value, dict) and all(isinstance(each, Tensor) for each in value.values()):
+            columns = [self.gathered(value[name].contiguous()) for name in sorted(value)]
+            return [dict(zip(sorted(value), theirs, strict=True)) for theirs in zip(*columns, strict=True)] or [
+                {} for _ in range(self.size)
+            ]
+        if is_dataclass(value) and any(isinstance(getattr(value, field.name), Tensor) for field in fields(value)):
+            return self.every(value)
+        return [value] * self.size
+
     @torch.no_grad()
     def merge(self, tensors: Sequence[Tensor], rows: Sequence[Tensor]) -> None:
         """Rank r wrote the rows `rows[r]` of each tensor: afterwards every rank has them, in place.
@@ -135,7 +165,7 @@ class Ranks:
         No two ranks wrote the same row. Only these rows travel, a few at a time; all ranks know who wrote which.
         """
         for rank, theirs in enumerate(rows if not self.alone else ()):
-            for some in theirs.split(ROWS):
+            for some in theirs.sort().values.split(ROWS):  # in their order, memory is read and written row by row
                 for tensor in tensors:
                     body = tensor[some] if rank == self.rank else tensor.new_empty(len(some), *tensor.shape[1:])
                     if not body.numel():

@@ -59,6 +59,12 @@ def compared(told: CompareConfig, kill_after: int | None, notes: Path | None, jo
     compare(told)
 
 
+def compared_on_ray(told: CompareConfig, variables: dict[str, str]) -> None:
+    """Compares with these environment variables, which Ray reads when it is imported."""
+    os.environ |= variables
+    compared(told, None, None)
+
+
 def hold(folder: Path, ready: Any, wait: Any) -> None:
     with held(folder) as mine:
         ready.put(mine)

@@ -82,7 +82,7 @@ def test_a_set_that_can_not_be_downloaded_says_so() -> None:
 
 def test_another_kind_of_file_is_refused(elsewhere: Path) -> None:
     (elsewhere / "x.txt").write_text("")
-    with pytest.raises(UserError, match=r"x.txt should be a folder of images or an .npz file"):
+    with pytest.raises(UserError, match=r"x.txt should be a folder of images or of .tar shards, or an .npz file"):
         load("x.txt")
 
 

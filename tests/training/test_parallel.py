@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from ukemi.training import Run
 from ukemi.training.checkpoints import newest, read_checkpoint
@@ -289,6 +290,25 @@ def test_what_travels_beside_the_gradients(processes: Any, images: Path, tmp_pat
     assert per_epoch == 19 * per_sample + words
     resnet18 = 4 * 11_173_962
     assert (256 * per_sample + 7 + words / 5) / resnet18 < 0.01
+
+
+def test_streamed_files_on_two_ranks_do_what_held_ones_do_on_one(processes: Any, images: Path, tmp_path: Path) -> None:
+    """Killed and resumed: the same order, variants, populations and weights."""
+    with np.load(images) as stored:
+        for part in ("train", "test"):
+            for number, (pixels, label) in enumerate(zip(stored[f"x_{part}"], stored[f"y_{part}"], strict=True)):
+                path = tmp_path / "images" / part / str(label) / f"{number:03d}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(pixels).save(path)
+    changes: dict[str, Any] = {"augmenter": AUGMENTERS["sensei"], "epochs": 2, "checkpoint_minutes": 1e-9}
+    held = settings(tmp_path / "images", tmp_path / "held", **changes)
+    streamed = settings(tmp_path / "images", tmp_path / "streamed", **changes, stream=True, workers=0)
+    assert [rank["said"] for rank in run_ranks(processes, held, 1, tmp_path)] == [""]
+    run_ranks(processes, streamed, 2, tmp_path, rank=1, step=7, what="SIGKILL")
+    assert [rank["said"] for rank in run_ranks(processes, streamed, 2, tmp_path)] == ["", ""]
+    assert_alike(tmp_path / "held", tmp_path / "streamed")
+    for line in Run(tmp_path / "streamed").read_log():
+        assert line["images_per_second"] > 0 and 0 <= line["data_seconds"] <= line["seconds"]
 
 
 def test_torchrun_trains_and_picks_up_a_lost_rank(images: Path, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What a log knows of an epoch: the genes that were trained on, and where its seconds went."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -43,16 +44,33 @@ def test_a_gene_of_few_levels_has_a_part_per_level(codes: list[int]) -> None:
     assert counts == [codes.count(level) for level in range(3)]
 
 
-def test_waiting_is_counted_and_taken_once() -> None:
+def test_waiting_is_told_from_working(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three batches, each waited for 1 second and worked on for 2, by a clock of our own."""
+    clock = [100.0]
+    monkeypatch.setattr("ukemi.training.spent.monotonic", lambda: clock[0])
+
+    def arriving() -> Iterator[int]:
+        for number in range(3):
+            clock[0] += 1
+            yield number
+
+    spent, still = Spent(), {"scoring_seconds": 0.0, "validation_seconds": 0.0}
+    for _ in range(2):  # from 0 again every epoch
+        for _ in spent.waited(arriving()):
+            spent.images += 6
+            clock[0] += 2
+        assert spent.taken() == {"images_per_second": 2.0, "data_seconds": 3.0, **still}
+    assert spent.taken() == {"images_per_second": 2.0, "data_seconds": 0.0, **still}
+
+
+def test_scoring_and_validation_are_taken_once() -> None:
     spent = Spent()
-    assert list(spent.waited(iter([1, 2, 3]))) == [1, 2, 3] and spent.data > 0
     with spent.search():
         pass
     assert spent.scoring > 0
     spent.validation = 1.5
-    told = spent.taken()
-    assert told["validation_seconds"] == 1.5 and told["data_seconds"] >= 0
-    assert spent.taken() == {"data_seconds": 0.0, "scoring_seconds": 0.0, "validation_seconds": 0.0}
+    assert spent.taken()["validation_seconds"] == 1.5
+    assert spent.taken()["validation_seconds"] == spent.taken()["scoring_seconds"] == 0
 
 
 @pytest.mark.parametrize(("name", "searched"), [("standard", False), ("random", True), ("worst-of", True)])

@@ -10,11 +10,12 @@ from ukemi.attacks.config import AttackSettings
 from ukemi.cli.attacking import STYX, attacked, bar
 from ukemi.cli.evaluate import BroughtConfig, EvaluateConfig, check_beside, model_and_data
 from ukemi.cli.parse import parse
+from ukemi.data import is_shared
 from ukemi.errors import UserError
 from ukemi.reports.adversarial import SET
 from ukemi.schema import Named
-from ukemi.training.config import device_of
-from ukemi.training.sets import Recorder, write_set
+from ukemi.training.parallel import check_measured, measuring
+from ukemi.training.sets import Recorder, in_one, write_set
 from ukemi.training.setup import fixed_subset
 
 
@@ -45,14 +46,19 @@ def run(arguments: list[str]) -> int:
     _check(config)
     told = config.chosen_attack()
     recorder = Recorder(told.made(config.seed))
-    device = device_of(config.device)
     brought = EvaluateConfig(**{name: getattr(config, name) for name in (*BroughtConfig.model_fields, "seed")})
-    model, data, _, named, _ = model_and_data(brought, device, varied=False)
-    if config.images is not None:
-        data = fixed_subset(data, min(config.images, len(data)), config.seed)
-    with bar("attack", len(data)) as report:
-        result = attacked(model, data, told, recorder, report=report)
-    made = recorder.set(model, data, told, data=str(named["data"]), split=config.split, seed=config.seed)
+    with measuring(config.device) as (ranks, device):
+        with ranks.together():
+            model, data, _, named, _ = model_and_data(brought, device, varied=False)
+        check_measured(config, model, data, ranks)
+        if config.images is not None:
+            data = fixed_subset(data, min(config.images, len(data)), config.seed)
+        with bar("attack", len(data)) as report:
+            result = attacked(model, data, told, recorder, report=report, ranks=ranks)
+        made = recorder.set(model, data, told, data=str(named["data"]), split=config.split, seed=config.seed)
+        made = in_one(ranks.every(made)) if is_shared(data, ranks) else made
+    if not ranks.first:
+        return 0
     own = config.model_dump(mode="json", exclude={*BroughtConfig.model_fields, "out", "device"}, exclude_none=True)
     seen = reports.examine_attack(
         model,

@@ -15,6 +15,7 @@ from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.measures.attacks import Report, styx_grid, under_attack
 from ukemi.measures.transfer import transfer_accuracy
+from ukemi.ranks import Ranks, is_first
 from ukemi.reports import AttackResult, Transfer
 from ukemi.training.sets import AdversarialSet, as_data, check_set, originals, read_set, weights_hash
 from ukemi.training.setup import fixed_subset, in_classes
@@ -53,7 +54,9 @@ def attacks_of(flags: AttackSettings, epsilons: Sequence[float] = ()) -> Grid:
     return [("", flags.chosen_attack(epsilon=epsilon)) for epsilon in sorted(set(epsilons))]
 
 
-def attacked_by(model: nn.Module, data: Data, attacks: Grid, seed: int) -> list[AttackResult]:
+def attacked_by(
+    model: nn.Module, data: Data, attacks: Grid, seed: int, ranks: Ranks | None = None
+) -> list[AttackResult]:
     """Every attack in turn, white-box, with one progress bar for all."""
     results = []
     with bar("attacks", len(attacks) * len(data)) as told:
@@ -62,16 +65,22 @@ def attacked_by(model: nn.Module, data: Data, attacks: Grid, seed: int) -> list[
             def ahead(done: int, total: int, before: int = at * len(data)) -> None:
                 told(before + done, len(attacks) * len(data))
 
-            results.append(attacked(model, data, config, config.made(seed), group, ahead))
+            results.append(attacked(model, data, config, config.made(seed), group, ahead, ranks))
     return results
 
 
 def attacked(
-    model: nn.Module, data: Data, config: AttackConfig, attack: Attack, group: str = "", report: Report | None = None
+    model: nn.Module,
+    data: Data,
+    config: AttackConfig,
+    attack: Attack,
+    group: str = "",
+    report: Report | None = None,
+    ranks: Ranks | None = None,
 ) -> AttackResult:
     """One attack, timed; `attack` is what `config` makes, or something around it."""
     began = monotonic()
-    found = under_attack(model, data, attack, report=report)
+    found = under_attack(model, data, attack, report=report, ranks=ranks)
     return AttackResult(config, found, group or f"{config.name()}-{found.norm}", monotonic() - began)
 
 
@@ -85,7 +94,13 @@ def set_of(path: Path, split: str) -> AdversarialSet:
     return found
 
 
-def transferred(model: nn.Module, data: Data, sets: Mapping[Path, AdversarialSet], config: Limited) -> list[Transfer]:
+def transferred(
+    model: nn.Module,
+    data: Data,
+    sets: Mapping[Path, AdversarialSet],
+    config: Limited,
+    ranks: Ranks | None = None,
+) -> list[Transfer]:
     """Accuracy on each set's fooling images, and its own attack on this model from the same unchanged images."""
     images = {}
     for file, found in sets.items():
@@ -95,7 +110,7 @@ def transferred(model: nn.Module, data: Data, sets: Mapping[Path, AdversarialSet
             images[file] = fixed_subset(images[file], min(config.images, len(images[file])), config.seed)
     if not sets:
         return []
-    held = transfer_accuracy(model, list(images.values())).per_set
+    held = transfer_accuracy(model, list(images.values()), ranks).per_set
     return [
         Transfer(
             file=str(file),
@@ -103,23 +118,26 @@ def transferred(model: nn.Module, data: Data, sets: Mapping[Path, AdversarialSet
             own=weights_hash(model) == found.model,
             accuracy=share,
             images=len(images[file]),
-            white_box=_white_box(model, originals(images[file], data), found),
+            white_box=_white_box(model, originals(images[file], data), found, ranks),
         )
         for (file, found), share in zip(sets.items(), held, strict=True)
     ]
 
 
-def _white_box(model: nn.Module, unchanged: Data, found: AdversarialSet) -> AttackResult:
+def _white_box(model: nn.Module, unchanged: Data, found: AdversarialSet, ranks: Ranks | None) -> AttackResult:
     """The attack of a set, on another model."""
     with bar("transfer", len(unchanged)) as report:
-        return attacked(model, unchanged, found.config(), found.config().made(found.seed), report=report)
+        made = found.config().made(found.seed)
+        return attacked(model, unchanged, found.config(), made, report=report, ranks=ranks)
 
 
 @contextmanager
 def bar(about: str, total: int) -> Iterator[Report]:
-    """A progress bar on the error stream where that is a terminal, as a function of what is done."""
+    """A progress bar on the error stream where that is a terminal, as a function of what is done; of several ranks the
+    first shows its own share."""
     console = Console(stderr=True)
+    hidden = not console.is_terminal or not is_first()
     columns = (TextColumn(about), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
         task = progress.add_task(about, total=total)
         yield lambda done, of: progress.update(task, completed=done, total=of)

@@ -25,6 +25,8 @@ def compared(config: CompareConfig, command: str, notes: Sequence[str] = ()) -> 
     found = compare(config, lambda text: stderr.print(text, highlight=False, markup=False))
     if config.jobs > 1:
         notes = [*notes, f"Times were taken while {config.jobs} runs shared the machine."]
+    if config.engine == "ray":
+        notes = [*notes, "Times were taken on a Ray cluster, whose machines runs may have shared."]
     reports.write_comparison(config.out, found, command=command, notes=notes)
     console = Console(highlight=False)
     for sentence in (*reports.comparison_answer(found), *notes):

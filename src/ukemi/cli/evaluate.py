@@ -9,22 +9,22 @@ import torch
 import tyro
 from pydantic import Field
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from torch import nn
 
 from ukemi import data as data_room
 from ukemi import models, reports
 from ukemi.attacks.config import AttackSettings
-from ukemi.cli.attacking import attacked_by, attacks_of, set_of, transferred
+from ukemi.cli.attacking import attacked_by, attacks_of, bar, set_of, transferred
 from ukemi.cli.parse import parse
 from ukemi.data import Data, as_float
 from ukemi.errors import UserError
 from ukemi.measures import Robustness, robustness_of
 from ukemi.measures.attacks import as_csv
+from ukemi.ranks import Ranks
 from ukemi.schema import Fixed, Named, Number, Schema
 from ukemi.spaces import GRIDS, Gene, Space, space_of
 from ukemi.training.checkpoints import write_whole
-from ukemi.training.config import device_of
+from ukemi.training.parallel import check_measured, measuring
 from ukemi.training.run import Run
 from ukemi.training.setup import fixed_subset, trained_model
 
@@ -109,14 +109,18 @@ def run(arguments: list[str]) -> int:
     config = parse(EvaluateConfig, arguments, "evaluate")
     limits, attacks = _checked(config), attacks_of(config, config.epsilons)
     sets = [set_of(path, config.split) for path in config.adversarial_set]
-    device = device_of(config.device)
-    model, data, space, settings, log = model_and_data(config, device)
-    transfer = transferred(model, data, dict(zip(config.adversarial_set, sets, strict=True)), config)
-    if config.images is not None:
-        data = fixed_subset(data, min(config.images, len(data)), config.seed)
-    attacked = attacked_by(model, data, attacks, config.seed) if attacks else []
-    began = monotonic()
-    found = measured(model, data, space, config.grid or config.levels, mean=config.mean_accuracy)
+    with measuring(config.device) as (ranks, device):
+        with ranks.together():
+            model, data, space, settings, log = model_and_data(config, device)
+        check_measured(config, model, data, ranks)
+        transfer = transferred(model, data, dict(zip(config.adversarial_set, sets, strict=True)), config, ranks)
+        if config.images is not None:
+            data = fixed_subset(data, min(config.images, len(data)), config.seed)
+        attacked = attacked_by(model, data, attacks, config.seed, ranks) if attacks else []
+        began = monotonic()
+        found = measured(model, data, space, config.grid or config.levels, mean=config.mean_accuracy, ranks=ranks)
+    if not ranks.first:
+        return 0
     title = str(config.run or config.model)
     evaluation = reports.examine(
         model,
@@ -188,15 +192,18 @@ def check_beside(config: BroughtConfig) -> None:
 
 
 def measured(
-    model: nn.Module, data: Data, space: Space, grid: int | str, *, mean: bool = False, about: str = "variants"
+    model: nn.Module,
+    data: Data,
+    space: Space,
+    grid: int | str,
+    *,
+    mean: bool = False,
+    about: str = "variants",
+    ranks: Ranks | None = None,
 ) -> Robustness:
     """Robust accuracy with a progress bar."""
-    columns = (TextColumn(about), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(about, total=len(data))
-        return robustness_of(
-            model, data, space, grid, mean=mean, report=lambda done, total: progress.update(task, completed=done)
-        )
+    with bar(about, len(data)) as report:
+        return robustness_of(model, data, space, grid, mean=mean, report=report, ranks=ranks)
 
 
 def model_and_data(

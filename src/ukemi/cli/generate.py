@@ -10,7 +10,7 @@ from rich.console import Console
 from ukemi import reports
 from ukemi.cli.attacking import bar
 from ukemi.cli.parse import parse
-from ukemi.cli.uncertain import UncertainConfig, brought, check_uncertain, recognised, shown, thresholds_of
+from ukemi.cli.uncertain import UncertainConfig, brought_to_ranks, check_uncertain, recognised, shown, thresholds_of
 from ukemi.errors import UserError
 from ukemi.models.inference import home_of
 from ukemi.reports.generation import SET, numbers_of
@@ -50,14 +50,17 @@ def run(arguments: list[str]) -> int:
     config = parse(GenerateConfig, arguments, "generate")
     _check(config)
     began = monotonic()
-    found = brought(config, config.images)
-    seeds = recognised(found)
-    thresholds, found_by = thresholds_of(config, found)
-    target = Target(config.pattern, config.goal, thresholds, config.confidence, config.against)
     settings = SearchSettings(**{name: getattr(config, name) for name in SearchSettings.model_fields})
     maker = natural(space_of(config.space)) if config.generator == "natural" else PixelMaker
-    with bar("seeds", len(seeds)) as report:
-        made = generate(found.source, seeds, target, settings, maker=maker, seed=config.seed, report=report)
+    with brought_to_ranks(config, config.images) as found:
+        seeds = recognised(found)
+        thresholds, found_by = thresholds_of(config, found)
+        target = Target(config.pattern, config.goal, thresholds, config.confidence, config.against)
+        told = {"maker": maker, "seed": config.seed, "ranks": found.ranks}
+        with bar("seeds", len(seeds)) as report:
+            made = generate(found.source, seeds, target, settings, report=report, **told)  # type: ignore[arg-type]
+    if not found.ranks.first:
+        return 0
     own = shown(config)
     out = _out(config)
     kept = generated_set(
@@ -65,7 +68,7 @@ def run(arguments: list[str]) -> int:
         seed=config.seed,
     )  # fmt: skip
     write_set(out / SET, kept)
-    told = reports.GenerationReport(
+    seen = reports.GenerationReport(
         title=str(config.run or config.model),
         found=made,
         seeds=seeds,
@@ -76,7 +79,7 @@ def run(arguments: list[str]) -> int:
         gallery=config.gallery,
         seed=config.seed,
     )
-    reports.write_generation(out, told)
+    reports.write_generation(out, seen)
     console = Console(highlight=False)
     console.print(reports.generation_table(made))
     console.print(

@@ -1,5 +1,6 @@
 """`ukemi COMMAND …`: finds the command, runs it, and turns what went wrong into a sentence and an exit code."""
 
+import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -32,13 +33,15 @@ COMMANDS = {
     "models": "list networks with their parameter counts",
     "augmenters": "list augmenters with their settings",
 }
-ON_RANKS = ("train",)
+ON_RANKS = ("train", "evaluate", "attack", "uncertainty", "generate")
 EXIT_BAD_INPUT, EXIT_STOPPED, EXIT_CRASHED, EXIT_INTERRUPTED = 2, 3, 70, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The entry point. Exit codes: 0; 1, a --fail-under limit was missed or a flag raised; 2, bad input; 3,
     training stopped (a loss that is not finite, no memory left, a rank was lost); 70, a crash; 130, Ctrl-C."""
+    # processes that decode images are forked, epoch by epoch, from a server that has imported what they need
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["ukemi.data"])
     sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
 
 
@@ -58,7 +61,7 @@ def run(arguments: list[str]) -> int:
     except UserError as error:
         return _fail(str(error), EXIT_BAD_INPUT)
     except RankLost as error:
-        _fail(f"training stopped: {error}", EXIT_STOPPED, always=True)
+        _fail(f"stopped: {error}", EXIT_STOPPED, always=True)
         os._exit(EXIT_STOPPED)  # taking down a world that lost a rank may wait for that rank for ever
     except TrainingStopped as error:
         return _fail(f"training stopped: {error}", EXIT_STOPPED)
@@ -82,7 +85,7 @@ def _command(name: str) -> Callable[[list[str]], int]:
     if name not in COMMANDS:
         raise UserError(f"{name!r} is no command of ukemi; known are {', '.join(COMMANDS)}.")
     if launched() > 1 and name not in ON_RANKS:
-        raise UserError(f"ukemi {name} runs in one process; of those that torchrun starts together it is for train.")
+        raise UserError(f"ukemi {name} runs in one process; torchrun may start {', '.join(ON_RANKS)}.")
     return import_module(f"ukemi.cli.{name}").run
 
 

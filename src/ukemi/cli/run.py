@@ -9,12 +9,12 @@ from pydantic import Field
 
 from ukemi.cli.compare import compared
 from ukemi.cli.parse import parse
+from ukemi.comparing.config import ENGINE, Engine
 from ukemi.errors import UserError
 from ukemi.recipes import recipe_of
-from ukemi.schema import Schema
 
 
-class RunConfig(Schema):
+class RunConfig(Engine):
     """Repeats an experiment of a paper; `ukemi recipes` lists them.
 
     What is done already is not done again, and recipes share their runs.
@@ -28,8 +28,6 @@ class RunConfig(Schema):
     """Other than the recipe's number of seeds."""
     equal_cost: bool = False
     """Give every method the same number of forward and backward passes, by its epochs."""
-    jobs: int = Field(1, ge=1)
-    """Runs at a time, each in a process of its own."""
     device: str = "auto"
     """cpu, cuda, …; auto takes a GPU where there is one."""
     data_folder: Path | None = None
@@ -45,7 +43,7 @@ def run(arguments: list[str]) -> int:
     if config.recipe is None:
         raise UserError("run: the name of a recipe is needed (ukemi recipes lists them): ukemi run sensei-exp2.")
     recipe = recipe_of(config.recipe)
-    changes: dict[str, Any] = {name: getattr(config, name) for name in ("jobs", "device", "data_folder", "runs")}
+    changes: dict[str, Any] = {name: getattr(config, name) for name in (*ENGINE, "device", "data_folder", "runs")}
     changes["out"] = config.out or Path("runs/recipes") / f"{recipe.name}-{config.size}"
     changes |= {"seeds": config.seeds} if config.seeds is not None else {}
     changes |= {"equal_cost": True} if config.equal_cost else {}

@@ -1,8 +1,9 @@
 """What commands about uncertainty share: model, data, stochastic passes, thresholds."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,13 @@ from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.measures.uncertainty import attack_of, turned_by, validation_thresholds
 from ukemi.models.inference import home_of
+from ukemi.ranks import Ranks
 from ukemi.reports.uncertainty import read_thresholds
 from ukemi.schema import Number
 from ukemi.spaces import Space
 from ukemi.training.checkpoints import read_checkpoint
 from ukemi.training.config import device_of
+from ukemi.training.parallel import check_measured, measuring
 from ukemi.training.run import Run
 from ukemi.training.setup import fixed_subset, in_classes, load_model, load_sets, trained_model
 from ukemi.uncertainty import DropoutPasses, Ensemble, Source, Thresholds, with_dropout
@@ -77,6 +80,8 @@ class Brought:
     space: Space
     named: dict[str, Any]
     """how model and data are called"""
+    ranks: Ranks = field(default_factory=Ranks)
+    """who measures together"""
 
 
 def check_uncertain(config: UncertainConfig, command: str) -> None:
@@ -102,9 +107,19 @@ def attacks_of(config: UncertainConfig) -> dict[str, AttackConfig]:
     return {name: attack_of(name, config.epsilon) for name in config.attacks}
 
 
-def brought(config: UncertainConfig, images: int) -> Brought:
+@contextmanager
+def brought_to_ranks(config: UncertainConfig, images: int) -> Iterator[Brought]:
+    """What all ranks work on together, where torchrun started several."""
+    with measuring(config.device) as (ranks, device):
+        with ranks.together():
+            found = brought(config, images, device)
+        check_measured(config, found.model, found.data, ranks)
+        yield replace(found, ranks=ranks)
+
+
+def brought(config: UncertainConfig, images: int, device: torch.device | None = None) -> Brought:
     """Loads model and data, and makes the source of stochastic passes."""
-    device = device_of(config.device)
+    device = device or device_of(config.device)
     told = EvaluateConfig(**{name: getattr(config, name) for name in (*BroughtConfig.model_fields, "seed")})
     model, data, space, named, _ = model_and_data(told, device)
     validation = _validation(config, data)
@@ -156,22 +171,24 @@ def thresholds_of(
     if not config.attacks:
         raise UserError("attacks: without any, --pcs-thresholds and --vr-thresholds are needed.")
     attacked = attacked_validation(config, found) if attacked is None else attacked
-    kinds = {"confidence": config.confidence, "against": config.against}
+    kinds = {"confidence": config.confidence, "against": config.against, "ranks": found.ranks}
     return validation_thresholds(found.source, found.validation, attacked, **kinds), VALIDATED  # type: ignore[arg-type]
 
 
 def attacked_validation(config: UncertainConfig, found: Brought) -> list[Data]:
     """What each attack turns of the validation images."""
     return [
-        turned(found.model, found.validation, attack, config.seed, f"{name} on validation images")
+        turned(found.model, found.validation, attack, config.seed, f"{name} on validation images", found.ranks)
         for name, attack in attacks_of(config).items()
     ]
 
 
-def turned(model: nn.Module, data: Data, attack: AttackConfig, seed: int, about: str) -> Data:
+def turned(
+    model: nn.Module, data: Data, attack: AttackConfig, seed: int, about: str, ranks: Ranks | None = None
+) -> Data:
     """What an attack turns from right to wrong, with a progress bar."""
     with bar(about, len(data)) as report:
-        return turned_by(model, data, attack.made(seed), report)
+        return turned_by(model, data, attack.made(seed), report, ranks)
 
 
 def shown(config: UncertainConfig) -> dict[str, Any]:
@@ -190,6 +207,7 @@ def recognised(found: Brought) -> Data:
         ]
     )
     rows = (prediction.to(found.data.labels.device) == found.data.labels).nonzero().flatten()
+    rows = found.ranks.gathered(rows)[0]  # devices may disagree at a boundary: the first rank's count
     if not len(rows):
         raise UserError("data: the model recognises none of the images.")
     return found.data.take(rows)

@@ -14,7 +14,7 @@ from ukemi.cli.uncertain import (
     Brought,
     UncertainConfig,
     attacks_of,
-    brought,
+    brought_to_ranks,
     check_uncertain,
     shown,
     thresholds_of,
@@ -59,13 +59,14 @@ def run(arguments: list[str]) -> int:
     config = parse(UncertaintyConfig, arguments, "uncertainty")
     saved = _check(config)
     began = monotonic()
-    found = brought(config, config.images)
-    thresholds, found_by = thresholds_of(config, found)
-    groups = _groups(config, found, saved)
-    with bar("passes", sum(map(len, groups.values()))) as report:
-        profiled = profile(
-            found.source, groups, thresholds, confidence=config.confidence, against=config.against, report=report
-        )
+    with brought_to_ranks(config, config.images) as found:
+        thresholds, found_by = thresholds_of(config, found)
+        groups = _groups(config, found, saved)
+        kinds = {"confidence": config.confidence, "against": config.against}
+        with bar("passes", sum(map(len, groups.values()))) as report:
+            profiled = profile(found.source, groups, thresholds, report=report, ranks=found.ranks, **kinds)  # type: ignore[arg-type]
+    if not found.ranks.first:
+        return 0
     own = shown(config)
     seen = reports.UncertaintyReport(
         title=str(config.run or config.model),
@@ -112,13 +113,14 @@ def _groups(config: UncertaintyConfig, found: Brought, saved: dict[str, Adversar
         space = space_of(config.variants)
         groups[f"natural {space.name}"] = natural_variants(found.model, found.data, space, seed=config.seed)
     for name, attack in attacks_of(config).items():
-        groups[name] = turned(found.model, found.data, attack, config.seed, name)
+        groups[name] = turned(found.model, found.data, attack, config.seed, name, found.ranks)
     for name in config.fuzzers:
         with bar(name, 1) as report:
             guide = GUIDES[name](found.model, found.validation)
-            kept = fuzz(found.model, found.data, guide, seed=config.seed, report=report)
+            # what is new depends on all that came before: not to be divided, so the first rank's counts for all
+            kept = found.ranks.every(fuzz(found.model, found.data, guide, seed=config.seed, report=report))[0]
         groups[name] = kept.as_data(found.data)
-        if config.keep_fuzzed:
+        if config.keep_fuzzed and found.ranks.first:
             named = {"data": str(found.named["data"]), "split": config.split, "seed": config.seed}
             write_set(_out(config) / f"{name}.safetensors", fuzzed_set(found.model, found.data, kept, **named))  # type: ignore[arg-type]
     for name, one in saved.items():

@@ -1,7 +1,9 @@
 """Comparing: methods x cases x seeds as one plan, one loop, one table."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
+from ukemi.comparing.cluster import connected, work_on
 from ukemi.comparing.config import Case, CompareConfig, Method
 from ukemi.comparing.costs import equalised
 from ukemi.comparing.display import watched
@@ -38,24 +40,27 @@ def plan_of(config: CompareConfig, said: Callable[[str], None] = lambda text: No
 
 def compare(config: CompareConfig, said: Callable[[str], None] = lambda text: None) -> Comparison:
     """Runs what is missing, resumes what was interrupted, skips what is done, and says what came of it."""
-    plan = plan_of(config, said)
-    rehearse(plan)
-    with watched(plan, config.jobs):
-        if config.jobs == 1:
-            work(plan)
+    with connected(config) if config.engine == "ray" else nullcontext() as ray:  # first: an address may be wrong
+        plan = plan_of(config, said)
+        rehearse(plan, here=ray is None)
+        if ray is not None:
+            work_on(ray, plan, config, config.device, said)
         else:
-            work_in(plan, config.jobs)
+            with watched(plan, config.jobs):
+                work(plan) if config.jobs == 1 else work_in(plan, config.jobs)
     return gathered(config, plan)
 
 
-def rehearse(plan: Plan) -> None:
-    """Loads the data and makes the network of every case with work to do: a mistake should show before any training."""
+def rehearse(plan: Plan, *, here: bool = True) -> None:
+    """Loads the data and makes the network of every case with work to do: a mistake should show before any training.
+    The device is looked for where runs are made `here`."""
     seen: set[str] = set()
     for one in plan.planned:
         one.check(plan.runs)
         if one.case not in seen and not finished(one.run(plan.runs), plan.measured[one.case]):
             seen.add(one.case)
-            one.config.chosen_device()
+            if here:
+                one.config.chosen_device()
             train = load_sets(one.config).train
             make_model(one.config, train, train.classes, None)
 

@@ -12,7 +12,7 @@ from ukemi.attacks.config import AttackConfig
 from ukemi.augmenters import AUGMENTERS
 from ukemi.errors import UserError
 from ukemi.measures.attacks import styx_grid
-from ukemi.schema import Fixed, Schema
+from ukemi.schema import Fixed, Number, Schema
 from ukemi.spaces import GRIDS
 from ukemi.training import TrainConfig
 
@@ -119,7 +119,39 @@ AnyAttack = Annotated[Settings, BeforeValidator(attack), _texts(lambda given: at
 TrainSettings = Annotated[Settings, BeforeValidator(pairs), _texts(pairs, "SETTING=VALUE …", "*")]
 
 
-class CompareConfig(Schema):
+class Engine(Schema):
+    """Who runs the runs."""
+
+    engine: Literal["local", "ray"] = "local"
+    """local: this machine; ray: a Ray cluster, every run a task that is retried from its checkpoint."""
+    address: str | None = None
+    """With --engine ray: the cluster's HOST:PORT, or auto; default: $RAY_ADDRESS, else a Ray on this machine alone."""
+    cpus_per_run: Annotated[Number, Field(gt=0)] = 1.0
+    """With --engine ray: CPUs that a run takes."""
+    gpus_per_run: Annotated[Number, Field(ge=0)] | None = None
+    """With --engine ray: GPUs that a run takes, 0.5 for two runs on one; default: 1 where the cluster has any."""
+    retries: int = Field(3, ge=0)
+    """With --engine ray: how often a run whose worker died or failed is taken up again."""
+    jobs: int = Field(1, ge=1)
+    """With the local engine: runs at a time, each in a process of its own."""
+
+    @model_validator(mode="after")
+    def _engines_own(self) -> "Engine":
+        default = Engine.model_fields
+        others = ("jobs",) if self.engine == "ray" else ("address", "cpus_per_run", "gpus_per_run", "retries")
+        for name in others:
+            if getattr(self, name) != default[name].default:
+                said = name.replace("_", "-")
+                other = "local" if self.engine == "ray" else "ray"
+                raise UserError(f"{said}: it belongs to --engine {other}, but the engine is {self.engine}.")
+        return self
+
+
+ENGINE = frozenset(Engine.model_fields)
+"""settings that change where runs are made, and nothing of what they are"""
+
+
+class CompareConfig(Engine):
     """Trains every method on every case with every seed and says which one is best, by how much, and how sure that is.
 
     What is done already is not done again; what was interrupted goes on. Start it twice, on one machine or on several
@@ -159,8 +191,6 @@ class CompareConfig(Schema):
     """Attack this many test images, always the same."""
     equal_cost: bool = False
     """Give every method the same number of forward and backward passes, by its epochs: as many as the dearest has."""
-    jobs: int = Field(1, ge=1)
-    """Runs at a time, each in a process of its own."""
     device: str = "auto"
     """cpu, cuda, …; auto takes a GPU where there is one."""
     data_folder: Path | None = None

@@ -11,7 +11,7 @@ from ukemi.comparing.config import Case, CompareConfig, Method
 from ukemi.errors import UserError
 from ukemi.training import Run, TrainConfig
 
-UNHASHED = {"out", "device", "data_folder", "tensorboard", "checkpoint_minutes"}
+UNHASHED = {"out", "device", "data_folder", "tensorboard", "checkpoint_minutes", "stream", "workers"}
 """where a run is made and lies does not change what it is"""
 PLACES = {"data", "weights"}
 """paths that a run's config keeps in full"""

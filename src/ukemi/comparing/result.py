@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ukemi.comparing.config import CompareConfig
+from ukemi.comparing.config import ENGINE, CompareConfig
 from ukemi.comparing.outcomes import Outcome, outcome_path, read_outcome, read_stopped
 from ukemi.comparing.plan import Plan
 from ukemi.comparing.shown import Shown, read_shown
@@ -176,7 +176,7 @@ def gathered(config: CompareConfig, plan: Plan) -> Comparison:
         tuple(range(config.seed, config.seed + config.seeds)),
         tuple(cases.values()),
         unfinished,
-        config.model_dump(mode="json", exclude={"out", "runs", "jobs", "device", "data_folder"}),
+        config.model_dump(mode="json", exclude={"out", "runs", "device", "data_folder", *ENGINE}),
     )
 
 

@@ -4,6 +4,7 @@ from ukemi.data.dataset import Batch, Data, DataSet, Images, as_float, check_pix
 from ukemi.data.folders import read_folder
 from ukemi.data.loading import Row, load, places, survey
 from ukemi.data.npz import read_npz
+from ukemi.data.sharing import in_a_row, is_shared, shared
 from ukemi.data.sources import SOURCES, Source
 
 __all__ = [
@@ -16,10 +17,13 @@ __all__ = [
     "Source",
     "as_float",
     "check_pixels",
+    "in_a_row",
+    "is_shared",
     "labelled",
     "load",
     "places",
     "read_folder",
     "read_npz",
+    "shared",
     "survey",
 ]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ukemi import randomness
+from ukemi.data.streaming import decoded, workers_for
 from ukemi.errors import UserError
 from ukemi.randomness import Stream
 
@@ -79,12 +80,13 @@ class Data:
 
     def batch(self, positions: Tensor, device: torch.device | str) -> Batch:
         """The samples at `positions` as a batch on `device`; where the pixels are elsewhere, only these rows travel."""
-        home = self.labels.device
-        positions = positions.to(home)
-        images = self.images[positions]
+        images = self.images[positions.to(self.labels.device)]
         if torch.device(device).type == "cuda" and images.device.type == "cpu":
             images = images.pin_memory()
-        images = images.to(device, non_blocking=True)
+        return self._with(images, positions, device)
+
+    def _with(self, images: Tensor, positions: Tensor, device: torch.device | str) -> Batch:
+        images, positions = images.to(device, non_blocking=True), positions.to(self.labels.device)
         return Batch(
             self.index[positions].to(device, non_blocking=True),
             as_float(images),
@@ -92,9 +94,16 @@ class Data:
         )
 
     def batches(self, order: Sequence[Tensor], device: torch.device | str) -> Iterator[Batch]:
-        """The batches of `order` one by one; rows that are not on the device are fetched one batch ahead."""
+        """The batches of `order` one by one; rows that are not on the device are fetched one batch ahead, and files are
+        decoded by processes that run ahead."""
         if self.labels.device.type == torch.device(device).type and isinstance(self.images, Tensor):
             yield from (self.batch(positions, device) for positions in order)
+            return
+        workers = workers_for(self.images, len(order))
+        if workers:
+            pin = torch.device(device).type == "cuda"
+            ahead_of = decoded(self.images, order, workers, pin=pin)
+            yield from (self._with(images, at, device) for images, at in zip(ahead_of, order, strict=True))
             return
         with ThreadPoolExecutor(1) as ahead:
             waiting = [ahead.submit(self._fetched, positions, device) for positions in order[:1]]
@@ -145,6 +154,8 @@ class _Rows:
     def __init__(self, images: Images, positions: Tensor) -> None:
         self._images, self._positions = images, positions
         self.shape = (len(positions), *images.shape[1:])
+        if hasattr(images, "workers"):
+            self.workers: int | None = images.workers
 
     def __getitem__(self, positions: Tensor) -> Tensor:
         return self._images[self._positions[positions]]

@@ -1,11 +1,12 @@
 """Any folder of images: `train/<class>/*` with `test/<class>/*`, or `<class>/*` alone, of which a share is the test."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from ukemi.data.dataset import Data, DataSet, labelled
+from ukemi.data.dataset import Data, DataSet, Images, labelled
 from ukemi.data.decoding import Size, look, pixels
 from ukemi.data.npz import TEST_SHARE
 from ukemi.errors import UserError
@@ -18,14 +19,18 @@ Listing = dict[str, list[Path]]
 """Class to its files, both in the order of their names."""
 
 
-def read_folder(root: Path, *, size: Size | None = None, seed: int = 0) -> DataSet:
+def read_folder(
+    root: Path, *, size: Size | None = None, seed: int = 0, stream: bool = False, workers: int | None = None
+) -> DataSet:
     """An image folder; classes are the folders' names in the order of their characters.
 
-    Images of one size are taken as they are; `size` brings them to one. They stay grey where all of them are.
+    Images of one size are taken as they are; `size` brings them to one. They stay grey where all of them are. Those
+    that `stream`, or would take much memory, are decoded when they are asked for, by `workers` processes.
     """
+    held = partial(pixels, stream=stream, workers=workers)
     if not _folders(root / "train"):
         whole = _listing(root)
-        return DataSet(root.resolve().name, *_parts(root, [whole], size)[0].split(TEST_SHARE, seed))
+        return DataSet(root.resolve().name, *_parts(root, [whole], size, held)[0].split(TEST_SHARE, seed))
     held_out = next((root / name for name in _TEST if (root / name).is_dir()), None)
     if held_out is None:
         raise UserError(f"data: {root} has a folder train, but no folder test beside it.")
@@ -33,10 +38,10 @@ def read_folder(root: Path, *, size: Size | None = None, seed: int = 0) -> DataS
     extra = sorted(set(test) - set(train))
     if extra:
         raise UserError(f"data: class {extra[0]!r} is in {held_out}, but {root / 'train'} lacks it.")
-    return DataSet(root.resolve().name, *_parts(root, [train, test], size))
+    return DataSet(root.resolve().name, *_parts(root, [train, test], size, held))
 
 
-def _parts(root: Path, listings: Sequence[Listing], size: Size | None) -> list[Data]:
+def _parts(root: Path, listings: Sequence[Listing], size: Size | None, held: Callable[..., Images]) -> list[Data]:
     """Both parts share one size and one number of channels, so they are looked at together."""
     classes = tuple(listings[0])
     if len(classes) == 1:
@@ -47,7 +52,7 @@ def _parts(root: Path, listings: Sequence[Listing], size: Size | None) -> list[D
         torch.tensor([classes.index(name) for name, paths in listing.items() for _ in paths]) for listing in listings
     ]
     return [
-        labelled(pixels(part, size, channels), numbers, classes, name=f"data: {root}")
+        labelled(held(part, size, channels), numbers, classes, name=f"data: {root}")
         for part, numbers in zip(files, labels, strict=True)
     ]
 

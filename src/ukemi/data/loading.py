@@ -15,6 +15,7 @@ from ukemi.data.decoding import Size
 from ukemi.data.download import fetch
 from ukemi.data.folders import read_folder
 from ukemi.data.npz import read_npz
+from ukemi.data.shards import holds_shards, read_shards
 from ukemi.data.sources import SOURCES, Source, Wish
 from ukemi.errors import UserError
 from ukemi.schema import imported, reason
@@ -49,24 +50,29 @@ def load(
     size: int | Size | None = None,
     download: bool = False,
     seed: int = 0,
+    stream: bool = False,
+    workers: int | None = None,
 ) -> DataSet:
-    """A known data set, an image folder, an .npz file, or anyone's own as `package.module:name`: a `DataSet`, a pair of
-    `Data` for training and testing, or a function that returns either.
+    """A known data set, an image folder, a folder of shards (.tar), an .npz file, or anyone's own as
+    `package.module:name`: a `DataSet`, a pair of `Data` for training and testing, or a function that returns either.
 
     A known set is looked for in `folder`, else in $UKEMI_DATA, ./data and ~/.cache/ukemi; `download` allows to fetch it
     where it was not found. `size` (a side, or height and width) brings the images to another size by bilinear
-    resampling. `seed` draws the test part where a set has none of its own.
+    resampling. `seed` draws the test part where a set has none of its own. With `stream` image files are never held
+    decoded, which large sets are not anyway; `workers` processes decode them, 0 leaves it to threads.
 
     >>> load("fashion-mini").train.images.shape
     torch.Size([6000, 1, 28, 28])
     """
-    wish = Wish(_checked(size), seed)
+    wish = Wish(_checked(size), seed, stream, workers)
     if ":" in str(name) and not Path(name).exists():
         found = _own(str(name))
     elif str(name) in SOURCES:
         found = _read(SOURCES[str(name)], folder, wish, download)
     else:
         found = _at(Path(name).expanduser(), wish)
+    if stream and isinstance(found.train.images, Tensor):
+        raise UserError(f"stream: {name} is read as a whole; image folders and shards (.tar) can be streamed.")
     return (
         found
         if wish.size is None
@@ -171,15 +177,16 @@ def _advice(source: Source, folder: str | Path | None) -> str:
 
 def _at(path: Path, wish: Wish) -> DataSet:
     if path.is_dir():
-        return read_folder(path, size=wish.size, seed=wish.seed)
+        told = {"size": wish.size, "seed": wish.seed, "stream": wish.stream, "workers": wish.workers}
+        return read_shards(path, **told) if holds_shards(path) else read_folder(path, **told)  # type: ignore[arg-type]
     if path.is_file() and path.suffix == ".npz":
         return read_npz(path, seed=wish.seed)
     if path.is_file():
-        raise UserError(f"data: {path} should be a folder of images or an .npz file.")
+        raise UserError(f"data: {path} should be a folder of images or of .tar shards, or an .npz file.")
     near = difflib.get_close_matches(str(path), SOURCES, 1)
     raise UserError(
-        f"data: {str(path)!r} is neither a known set ({', '.join(SOURCES)}) nor an existing image folder or .npz file"
-        + (f"; did you mean {near[0]}?" if near else ".")
+        f"data: {str(path)!r} is neither a known set ({', '.join(SOURCES)}) nor an existing folder of images or shards"
+        " or .npz file" + (f"; did you mean {near[0]}?" if near else ".")
     )
 
 

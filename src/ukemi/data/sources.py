@@ -20,10 +20,13 @@ from ukemi.data.svhn import holds_svhn, read_svhn
 
 @dataclass(frozen=True)
 class Wish:
-    """How a set is to be read: the size of its images where another than its own is asked for, the seed of a split."""
+    """How a set is to be read: the size of its images where another than its own is asked for, the seed of a split,
+    whether image files are never held decoded, and how many processes decode them."""
 
     size: Size | None = None
     seed: int = 0
+    stream: bool = False
+    workers: int | None = None
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from ukemi.attacks.base import Attacked, Norm
 from ukemi.attacks.config import Attack, AttackConfig
-from ukemi.data import Data
+from ukemi.data import Data, shared
 from ukemi.models.inference import default_chunk, home_of, logits, right
+from ukemi.ranks import Ranks
 
 BLOCK = 1024
 """images that are attacked at once"""
@@ -56,9 +57,30 @@ class UnderAttack:
 
 
 def under_attack(
-    model: nn.Module, data: Data, attack: Attack, *, chunk: int | None = None, report: Report | None = None
+    model: nn.Module,
+    data: Data,
+    attack: Attack,
+    *,
+    chunk: int | None = None,
+    report: Report | None = None,
+    ranks: Ranks | None = None,
 ) -> UnderAttack:
-    """Attacks every image of `data` that the model recognises; `report(done, total)` hears how far it is."""
+    """Attacks every image of `data` that the model recognises; `report(done, total)` hears how far it is. Each rank
+    attacks its share, and all know the whole."""
+    return shared(data, ranks, lambda part: _under_attack(model, part, attack, chunk, report), _joined)
+
+
+def _joined(parts: list[UnderAttack]) -> UnderAttack:
+    columns = (torch.cat([getattr(part, name) for part in parts]) for name in ("right", "fooled", "distance"))
+    known, fooled, distance = columns
+    norm = next((part.norm for part in parts if part.right.any()), parts[0].norm)  # only an attack says its norm
+    forwards, backwards = sum(part.forwards for part in parts), sum(part.backwards for part in parts)
+    return UnderAttack(known, fooled, distance, norm, forwards, backwards)
+
+
+def _under_attack(
+    model: nn.Module, data: Data, attack: Attack, chunk: int | None, report: Report | None
+) -> UnderAttack:
     device = home_of(model)
     chunk = chunk or default_chunk((data.channels, *data.size), device)
     parts: list[tuple[Tensor, Tensor, Tensor]] = []

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 
 import torch
 from torch import Tensor, nn
 
-from ukemi.data import Data, labelled
+from ukemi.data import Data, labelled, shared
 from ukemi.errors import UserError
 from ukemi.models.inference import default_chunk, home_of, logits, padded, right, scoring
 from ukemi.ranks import Ranks
@@ -94,31 +95,28 @@ def robustness_of(
     device = home_of(model)
     if chunk is not None and chunk < 1:
         raise UserError(f"chunk: at least 1 image goes through the model at once, but {chunk} was given.")
-    chunk = chunk or default_chunk((data.channels, *data.size), device)
-    ranks = ranks or Ranks()
-    mine, parts = ranks.part(torch.arange(len(data))), [_nothing(space, rows)]
-    for positions in mine.split(BLOCK) if len(mine) else ():
-        done = int(positions[0] - mine[0])
-        batch = data.batch(positions, device)
-        told = None if report is None else lambda n, done=done: report(done + n, len(mine))
-        parts.append(_block(model, batch.images, batch.labels, space, rows.to(device), mean, chunk, told))
-    means = [part.mean_accuracy * len(part.correct) for part in parts if part.mean_accuracy is not None]
-    hits = ranks.total(torch.tensor(sum(means), dtype=torch.float64))
-    return Robustness(
-        space,
-        rows,
-        torch.cat(ranks.gathered(torch.cat([part.correct for part in parts]))),
-        torch.cat(ranks.gathered(torch.cat([part.robust for part in parts]))),
-        torch.cat(ranks.gathered(torch.cat([part.broken_by for part in parts]))),
-        int(ranks.total(torch.tensor(sum(part.forwards for part in parts)))),
-        float(hits) / len(data) if mean else None,
+    most = chunk or default_chunk((data.channels, *data.size), device)
+
+    def measure(part: Data) -> Robustness:
+        blocks = []
+        for positions in torch.arange(len(part)).split(BLOCK):
+            done, batch = int(positions[0]), part.batch(positions, device)
+            told = None if report is None else lambda n, done=done: report(done + n, len(part))
+            blocks.append(_block(model, batch.images, batch.labels, space, rows.to(device), mean, most, told))
+        return _joined(space, rows, blocks)
+
+    return shared(data, ranks, measure, partial(_joined, space, rows))
+
+
+def _joined(space: Space, rows: Tensor, parts: list[Robustness]) -> Robustness:
+    """Exact counts: of hits, too, which a mean accuracy is made of."""
+    correct, robust, broken_by = (
+        torch.cat([getattr(part, name) for part in parts]) for name in ("correct", "robust", "broken_by")
     )
-
-
-def _nothing(space: Space, rows: Tensor) -> Robustness:
-    """Of no image."""
-    none = torch.zeros(0, dtype=torch.bool)
-    return Robustness(space, rows, none, none, none.long(), 0)
+    shares = [(part.mean_accuracy, len(part.correct) * len(rows)) for part in parts]
+    hits = sum(round(share * tried) for share, tried in shares if share is not None)
+    every = hits / sum(tried for _, tried in shares) if parts[0].mean_accuracy is not None else None
+    return Robustness(space, rows, correct, robust, broken_by, sum(part.forwards for part in parts), every)
 
 
 def _block(

@@ -15,6 +15,7 @@ from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.measures.accuracy import accuracy
 from ukemi.models.inference import home_of
+from ukemi.ranks import Ranks
 
 NAMES = ("empirical robustness", "calibration rate")
 """what the papers call it"""
@@ -32,8 +33,8 @@ class TransferAccuracy:
         return mean(self.per_set)
 
 
-def transfer_accuracy(model: nn.Module, sets: Sequence[Data]) -> TransferAccuracy:
+def transfer_accuracy(model: nn.Module, sets: Sequence[Data], ranks: Ranks | None = None) -> TransferAccuracy:
     """The share of the images of each frozen adversarial set that the model recognises."""
     if not sets:
         raise UserError("sets: at least one adversarial set is needed.")
-    return TransferAccuracy(tuple(accuracy(model, one, home_of(model))[0] for one in sets))
+    return TransferAccuracy(tuple(accuracy(model, one, home_of(model), ranks)[0] for one in sets))

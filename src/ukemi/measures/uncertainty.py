@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from ukemi.attacks import ATTACKS
 from ukemi.attacks.base import Attacked
 from ukemi.attacks.config import Attack, AttackConfig
-from ukemi.data import Data
+from ukemi.data import Data, in_a_row, shared
 from ukemi.errors import UserError
 from ukemi.measures.attacks import Report, under_attack
 from ukemi.models.inference import home_of
+from ukemi.ranks import Ranks
 from ukemi.spaces import T3, Space
 from ukemi.uncertainty import (
     Reliability,
@@ -101,8 +102,10 @@ def profile(
     confidence: Confidence = "margin",
     against: Against = "prediction",
     report: Report | None = None,
+    ranks: Ranks | None = None,
 ) -> Profile:
-    """The metrics of every image of every group; one of them is `benign`. A group without images is left out."""
+    """The metrics of every image of every group; one of them is `benign`. A group without images is left out. Each rank
+    asks about its share of every group."""
     if BENIGN not in groups or not len(groups[BENIGN]):
         raise UserError(f"groups: one is needed that is called {BENIGN!r} and has images.")
     total, found, before = sum(map(len, groups.values())), [], 0
@@ -113,7 +116,7 @@ def profile(
                 if report is not None:
                     report(before + done, total)
 
-            metrics = uncertainty_of(source, data, confidence=confidence, against=against, report=told)
+            metrics = uncertainty_of(source, data, confidence=confidence, against=against, report=told, ranks=ranks)
             found.append(Profiled(name, data, metrics))
         before += len(data)
     return Profile(thresholds, tuple(found))
@@ -126,18 +129,26 @@ def validation_thresholds(
     *,
     confidence: Confidence = "margin",
     against: Against = "prediction",
+    ranks: Ranks | None = None,
 ) -> Thresholds:
     """The limits that part benign from attacked validation images best, PCS and VR each by itself (Youden's J)."""
     turned = [data for data in attacked if len(data)]
     if not turned:
         raise UserError("attacks: none of them turned a validation image, so there is nothing to find thresholds by.")
-    kinds = {"confidence": confidence, "against": against}
+    kinds = {"confidence": confidence, "against": against, "ranks": ranks}
     wrong = joined([uncertainty_of(source, data, **kinds) for data in turned])  # type: ignore[arg-type]
     return found_thresholds(uncertainty_of(source, benign, **kinds), wrong)  # type: ignore[arg-type]
 
 
-def turned_by(model: nn.Module, data: Data, attack: Attack, report: Report | None = None) -> Data:
-    """The images of `data` that the model recognises and the attack turns, as labelled images with their identities."""
+def turned_by(
+    model: nn.Module, data: Data, attack: Attack, report: Report | None = None, ranks: Ranks | None = None
+) -> Data:
+    """The images of `data` that the model recognises and the attack turns, as labelled images with their identities.
+    Each rank attacks its share, and all have the whole."""
+    return shared(data, ranks, lambda part: _turned_by(model, part, attack, report), in_a_row)
+
+
+def _turned_by(model: nn.Module, data: Data, attack: Attack, report: Report | None) -> Data:
     kept: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def noting(model: nn.Module, images: Tensor, labels: Tensor, *, index: Tensor) -> Attacked:

@@ -22,11 +22,17 @@ class TrainConfig(Schema):
     """Trains a classifier and writes a run folder."""
 
     data: str = "fashion-mini"
-    """A data set by name (see `ukemi data`), an image folder, an .npz file, or your own as package.module:name."""
+    """A data set by name (see `ukemi data`), an image folder, a folder of .tar shards, an .npz file, or your own as
+    package.module:name."""
     data_folder: Path | None = None
     """Where data sets lie; default: $UKEMI_DATA, ./data, ~/.cache/ukemi."""
     size: int | None = Field(None, ge=8)
-    """Resize images of an image folder to this side."""
+    """Resize images of an image folder or of shards to this side."""
+    stream: bool = False
+    """Never hold an image folder or shards decoded, but decode every image once per epoch; done anyway where they would
+    take more than 4 GiB."""
+    workers: int | None = Field(None, ge=0)
+    """Processes that decode what streams; default: the machine's processors, at most 8; 0 leaves it to threads."""
     model: str = "demo-cnn"
     """A network by name (see `ukemi models`), or your own as package.module:factory."""
     model_arguments: Fixed[dict[str, Any]] = {}

@@ -53,7 +53,7 @@ def train(config: TrainConfig, *, resume: bool = False, quiet: bool = False) -> 
 
     Where torchrun started several processes, all of them call this and train together.
     """
-    ranks = Ranks.joined(wants_gpu(config))
+    ranks = Ranks.joined(wants_gpu(config.device))
     try:
         with losses_named(config.folder(), ranks):
             return _train(config, resume, quiet, ranks)
@@ -63,7 +63,7 @@ def train(config: TrainConfig, *, resume: bool = False, quiet: bool = False) -> 
 
 def _train(config: TrainConfig, resume: bool, quiet: bool, ranks: Ranks) -> Run:
     with ranks.together():
-        device = own_device(config, ranks)
+        device = own_device(config.device, ranks)
         sets = load_sets(config)
     check_alike(config, sets.train, ranks)
     with ranks.together():
@@ -138,7 +138,7 @@ def _epoch(
         if stepped.logits is not None:
             state.augmenter.observe(batch.index, stepped.logits, batch.labels)
         state.unmerged.append(data.index[order[state.step]])
-        state.step += 1
+        state.step, state.spent.images = state.step + 1, state.spent.images + state.whole
         due = bool(config.checkpoint_minutes) and monotonic() - saved > 60 * config.checkpoint_minutes
         stop, due, exhausted = ranks.agree(interrupted.is_set(), due and ranks.first, state.exhausted)
         if exhausted:

@@ -21,8 +21,10 @@ from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.objectives import Objective, Outcome
 from ukemi.ranks import Ranks, local_rank, out_of_memory
-from ukemi.training.config import TrainConfig
+from ukemi.schema import Schema
+from ukemi.training.config import TrainConfig, device_of
 from ukemi.training.guard import RankLost, TrainingStopped
+from ukemi.training.sets import weights_hash
 
 LOST = ("gloo", "Connection closed", "Connection reset", "Broken pipe", "NCCL", "Timed out")
 """what is in the message of an exchange whose other side is gone"""
@@ -30,18 +32,43 @@ LOOKED_AT = 256
 """images that are compared between ranks where images are decoded on demand"""
 
 
-def wants_gpu(config: TrainConfig) -> bool:
-    return config.device != "cpu" and torch.cuda.is_available()
+def wants_gpu(device: str) -> bool:
+    return device != "cpu" and torch.cuda.is_available()
 
 
-def own_device(config: TrainConfig, ranks: Ranks) -> torch.device:
-    """The config's device; of several ranks on a machine each has a GPU of its own."""
+@contextmanager
+def measuring(device: str) -> Iterator[tuple[Ranks, torch.device]]:
+    """The ranks that measure together, where torchrun started several, and this one's device."""
+    ranks = Ranks.joined(wants_gpu(device))
+    try:
+        with ranks.together():
+            own = own_device(device, ranks)
+        yield ranks, own
+    except RuntimeError as error:
+        if ranks.alone or not _is_lost(error):
+            raise
+        raise RankLost(f"rank {ranks.rank} lost another rank while measuring; nothing was written.") from error
+    finally:
+        ranks.leave()
+
+
+def check_measured(told: Schema, model: nn.Module, data: Data, ranks: Ranks) -> None:
+    """Refuses ranks that were told different things, or that brought other data or another model."""
     if ranks.alone:
-        return config.chosen_device()
-    if config.device not in ("auto", "cpu", "cuda"):
-        raise UserError(f"device: with several ranks it should be auto, cpu or cuda, but {config.device!r} was given.")
-    if not wants_gpu(config):
-        return config.chosen_device()
+        return
+    _check_fields(told, ranks, "all ranks measure together")
+    ranks.same("data", f"{len(data)} images with the checksum {_checksum(data)}", "all ranks need the same")
+    ranks.same("model", f"weights with the checksum {weights_hash(model)[:12]}", "all ranks need the same")
+
+
+def own_device(name: str, ranks: Ranks) -> torch.device:
+    """The named device; of several ranks on a machine each has a GPU of its own."""
+    if ranks.alone:
+        return device_of(name)
+    if name not in ("auto", "cpu", "cuda"):
+        raise UserError(f"device: with several ranks it should be auto, cpu or cuda, but {name!r} was given.")
+    if not wants_gpu(name):
+        return device_of(name)
     mine, there = local_rank(), torch.cuda.device_count()
     if mine >= there:
         raise UserError(f"device: this machine has {there} GPU, so rank {mine} of it has none; start fewer ranks here.")
@@ -53,15 +80,19 @@ def check_alike(config: TrainConfig, data: Data, ranks: Ranks) -> None:
     """Refuses ranks that were told different things or read different data, and more ranks than a batch has rows."""
     if ranks.alone:
         return
-    values = config.model_dump(mode="json", exclude={"data_folder"})  # machines may keep the same data elsewhere
-    for field in values:
-        ranks.same(field.replace("_", "-"), json.dumps(values[field], sort_keys=True), "all ranks train one run")
+    _check_fields(config, ranks, "all ranks train one run")
     ranks.same("data", f"{len(data)} training images with the checksum {_checksum(data)}", "all ranks need the same")
     if ranks.size > config.batch_size:
         raise UserError(
             f"batch-size: {config.batch_size} images can't be split over {ranks.size} ranks; batch-size counts the"
             " images of all ranks together."
         )
+
+
+def _check_fields(told: Schema, ranks: Ranks, why: str) -> None:
+    values = told.model_dump(mode="json", exclude={"data_folder"})  # machines may keep the same data elsewhere
+    for field in values:
+        ranks.same(field.replace("_", "-"), json.dumps(values[field], sort_keys=True), why)
 
 
 def shared_statistics(model: nn.Module, name: str, ranks: Ranks) -> nn.Module:
@@ -121,9 +152,13 @@ def losses_named(folder: Path, ranks: Ranks) -> Iterator[None]:
                 "model: some of its parameters take no part in the loss, which several ranks can't train; set their"
                 " requires_grad to False."
             ) from error
-        if isinstance(error, dist.DistError) or any(word in str(error) for word in LOST):
+        if _is_lost(error):
             raise RankLost(f"rank {ranks.rank} lost another rank; {go_on}") from error
         raise
+
+
+def _is_lost(error: RuntimeError) -> bool:
+    return isinstance(error, dist.DistError) or any(word in str(error) for word in LOST)
 
 
 def _checksum(data: Data) -> str:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -174,6 +174,14 @@ def fuzzed_set(
         extras={"genes": found.genes} | ({} if metrics is None else _metrics(metrics)),
         notes={"coverage": list(found.coverage), "evaluations": found.evaluations},
     )
+
+
+def in_one(parts: list[AdversarialSet]) -> AdversarialSet:
+    """What several ranks made of their shares of one data set, in a row."""
+    told = next((part for part in parts if len(part)), parts[0])  # only an attack says its norm
+    columns: dict[str, Any] = {name: torch.cat([getattr(part, name) for part in parts]) for name in _TENSORS}
+    extras = {name: torch.cat([part.extras[name] for part in parts]) for name in told.extras}
+    return replace(told, extras=extras, **columns)
 
 
 def _metrics(found: Uncertainty) -> dict[str, Tensor]:

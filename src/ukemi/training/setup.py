@@ -37,7 +37,8 @@ class Sets:
 
 
 def load_sets(config: TrainConfig) -> Sets:
-    found = data_room.load(config.data, folder=config.data_folder, size=config.size, seed=config.seed)
+    told = {"folder": config.data_folder, "size": config.size, "seed": config.seed}
+    found = data_room.load(config.data, **told, stream=config.stream, workers=config.workers)  # type: ignore[arg-type]
     train, validation = found.train, None
     if config.validation:
         train, validation = found.train.split(config.validation, config.seed)

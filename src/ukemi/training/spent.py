@@ -29,14 +29,20 @@ class Spent:
     validation: float = 0.0
     scored: int = 0
     """scoring passes before this epoch"""
+    images: int = 0
+    """of all ranks, since the epoch began or was taken up"""
+    rate: float = 0.0
+    """these per second"""
 
     def waited(self, items: Iterator[Item]) -> Iterator[Item]:
         """The same items; counts how long they were waited for."""
+        self.images, first = 0, monotonic()
         while True:
             began = monotonic()
             item = next(items, None)
             self.data += monotonic() - began
             if item is None:
+                self.rate = self.images / max(monotonic() - first, 1e-9)
                 return
             yield item
 
@@ -50,7 +56,8 @@ class Spent:
     def taken(self) -> dict[str, float]:
         """For the log, and from 0 again."""
         names = ("data", "scoring", "validation")
-        told = {f"{name}_seconds": round(getattr(self, name), 3) for name in names}
+        told = {"images_per_second": round(self.rate, 1)}
+        told |= {f"{name}_seconds": round(getattr(self, name), 3) for name in names}
         self.data = self.scoring = self.validation = 0.0
         return told
 

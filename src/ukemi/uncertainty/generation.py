@@ -15,10 +15,11 @@ from pydantic import Field
 from torch import Tensor
 
 from ukemi.attacks.norms import cube, length, radius_of
-from ukemi.data import Data
+from ukemi.data import Data, shared
 from ukemi.genetics import tournament
 from ukemi.models.inference import home_of
 from ukemi.randomness import Stream
+from ukemi.ranks import Ranks
 from ukemi.schema import Number, Schema
 from ukemi.uncertainty import pixels
 from ukemi.uncertainty.metrics import Sampled, Uncertainty, joined, measured
@@ -167,10 +168,24 @@ def generate(
     maker: MakerOf = PixelMaker,
     seed: int = 0,
     report: Report | None = None,
+    ranks: Ranks | None = None,
 ) -> Generated:
     """Searches an input of the target's pattern and goal from every image of `data`; `report(done, total)` hears how
-    far it is. A target that can't be reached ends after the budget, with the best that was seen."""
-    settings = settings or SearchSettings()
+    far it is. A target that can't be reached ends after the budget, with the best that was seen. Each rank searches for
+    its share of the images, and all know the whole."""
+    told = settings or SearchSettings()
+    return shared(data, ranks, lambda part: _generate(source, part, target, told, maker, seed, report), _joined)
+
+
+def _generate(
+    source: Source,
+    data: Data,
+    target: Target,
+    settings: SearchSettings,
+    maker: MakerOf,
+    seed: int,
+    report: Report | None,
+) -> Generated:
     device = home_of(source.model)
     values = settings.population * prod((data.channels, *data.size))
     block = max(1, VALUES.get(device.type, VALUES["cpu"]) // values)

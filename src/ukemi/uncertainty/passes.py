@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from ukemi.activations.recording import eager
-from ukemi.data import Data
+from ukemi.data import Data, shared
 from ukemi.errors import UserError
 from ukemi.models.inference import default_chunk, home_of, logits, padded, rows_per_pass, scoring
+from ukemi.ranks import Ranks
 from ukemi.uncertainty.dropout import Masks, dropouts_of, masked
 from ukemi.uncertainty.metrics import Against, Confidence, Sampled, Uncertainty, joined, measured
 from ukemi.uncertainty.splitting import Whole, cut
@@ -121,18 +122,24 @@ def uncertainty_of(
     against: Against = "prediction",
     turn: int = 0,
     report: Report | None = None,
+    ranks: Ranks | None = None,
 ) -> Uncertainty:
-    """The metrics of every image of `data`, on the CPU, in bounded memory; `report(done, total)` hears of progress."""
+    """The metrics of every image of `data`, on the CPU, in bounded memory; `report(done, total)` hears of progress.
+    Each rank asks about its share, and all know the whole."""
     device = home_of(source.model)
     block = 16 * BLOCK.get(device.type, BLOCK["cpu"])
-    parts, done = [], 0
-    for batch in data.batches(torch.arange(len(data)).split(block), device):
-        sampled = source(batch.images, batch.index, turn=turn)
-        parts.append(measured(sampled, confidence, against).cpu())
-        done += len(batch.labels)
-        if report is not None:
-            report(done, len(data))
-    return joined(parts)
+
+    def measure(part: Data) -> Uncertainty:
+        parts, done = [], 0
+        for batch in part.batches(torch.arange(len(part)).split(block), device):
+            sampled = source(batch.images, batch.index, turn=turn)
+            parts.append(measured(sampled, confidence, against).cpu())
+            done += len(batch.labels)
+            if report is not None:
+                report(done, len(part))
+        return joined(parts)
+
+    return shared(data, ranks, measure, joined)
 
 
 def _probabilities(logits_NK: Tensor) -> Tensor:

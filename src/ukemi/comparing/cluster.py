@@ -1,0 +1,185 @@
+"""The plan on a Ray cluster: every run a task that holds its resources, is retried from its checkpoint, and writes into
+the shared folder of runs. Ray decides where and when; locks and folders are those of the local engine."""
+
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from time import sleep
+from typing import Any
+
+import torch
+
+from ukemi.comparing.config import Engine
+from ukemi.comparing.display import watched
+from ukemi.comparing.locks import POLL
+from ukemi.comparing.outcomes import finished
+from ukemi.comparing.plan import Plan, Planned
+from ukemi.comparing.running import PATIENCE, work
+from ukemi.errors import UserError
+from ukemi.schema import reason
+from ukemi.training import Interrupted
+
+ANSWER = 3.0
+"""seconds within which an address should answer"""
+STORE = 80 * 2**20
+"""bytes that a Ray of our own keeps for objects; runs hand over sentences, so Ray's least is plenty"""
+_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""how an HTTP/2 connection opens: the preface and an empty frame of settings"""
+
+
+@contextmanager
+def connected(config: Engine) -> Iterator[Any]:
+    """Ray itself, connected; what this opened it also closes."""
+    try:
+        import ray
+    except ImportError:
+        raise UserError("engine: Ray is not installed; pip install 'ukemi[ray]'.") from None
+    if ray.is_initialized():
+        yield ray
+        return
+    address = config.address or os.environ.get("RAY_ADDRESS") or "local"
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is told to anyone uninvited
+    if address not in ("local", "auto"):
+        check_answers(address)
+    own = {"include_dashboard": False, "object_store_memory": STORE} if address == "local" else {}
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR", **own)
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        raise UserError(f"address: the Ray at {address} takes no work from here ({reason(error)}).") from None
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def check_answers(address: str) -> None:
+    """Refuses, in seconds, an address where nothing listens or where what listens is no Ray: Ray itself waits long."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or "/" in host:
+        raise UserError(f"address: HOST:PORT of the cluster's head, or auto, is needed, but {address!r} was given.")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), ANSWER) as line:
+            line.settimeout(ANSWER)
+            if os.environ.get("RAY_USE_TLS") == "1":
+                return
+            line.sendall(_GREETING)
+            spoken = line.recv(9)
+    except (OSError, OverflowError) as error:
+        raise UserError(f"address: no Ray answers at {address} ({error}).") from None
+    if len(spoken) < 9 or spoken[3] != 4:  # a frame of settings is the first that a gRPC server sends
+        raise UserError(f"address: something else than Ray answers at {address}.")
+
+
+def work_on(ray: Any, plan: Plan, config: Engine, device: str, said: Callable[[str], None]) -> None:
+    """Hands every run that is not finished to Ray and waits for all; those that failed are named at the end."""
+    there = ray.cluster_resources()
+    wanted = resources(config, device, there)
+    _check_fits(wanted, there, config, said)
+    task = ray.remote(max_retries=config.retries, retry_exceptions=True, **wanted)(_done)
+    where, path = Path.cwd(), [entry for entry in sys.path if entry]
+    waiting = {
+        task.options(name=_name(one)).remote(one, plan, where, path): one
+        for one in plan.planned
+        if not finished(one.run(plan.runs), plan.measured[one.case])
+    }
+    said(f"{len(waiting)} runs on Ray, {_said(wanted)} each.")
+    try:
+        with watched(plan, at_once(wanted, there)):
+            failed = _failures(ray, waiting)
+    except KeyboardInterrupt:
+        _cancel(ray, list(waiting))
+        raise Interrupted("stopped; the same command goes on from here.") from None
+    if failed:
+        first, why = next(iter(failed.items()))
+        raise UserError(
+            f"engine: {len(failed)} of {len(plan.planned)} runs failed, the first of them {_name(first)}: {why} The"
+            " same command goes on from here."
+        )
+
+
+def resources(config: Engine, device: str, there: Mapping[str, float]) -> dict[str, float]:
+    """What Ray keeps for one run; a GPU where there are any and the runs want one."""
+    gpus = config.gpus_per_run
+    if gpus is None:
+        gpus = float(device != "cpu" and there.get("GPU", 0) > 0)
+    return {"num_cpus": config.cpus_per_run, "num_gpus": gpus}
+
+
+def at_once(wanted: Mapping[str, float], there: Mapping[str, float]) -> int:
+    """How many runs the cluster has room for."""
+    shares = ((there.get("CPU", 0), wanted["num_cpus"]), (there.get("GPU", 0), wanted["num_gpus"]))
+    return max(1, min(int(have / need) for have, need in shares if need))
+
+
+def _check_fits(
+    wanted: Mapping[str, float], there: Mapping[str, float], config: Engine, said: Callable[[str], None]
+) -> None:
+    """A run that fits nowhere would wait for ever: on this machine refused, on a cluster, which may grow, told."""
+    for kind, need in (("CPU", wanted["num_cpus"]), ("GPU", wanted["num_gpus"])):
+        if need > there.get(kind, 0):
+            told = f"{kind.lower()}s-per-run: {need:g} are asked for, but there are {there.get(kind, 0):g}"
+            if config.address is None and "RAY_ADDRESS" not in os.environ:
+                raise UserError(f"{told} on this machine.")
+            said(f"{told} in the cluster now; runs wait until it grows.")
+
+
+def _done(one: Planned, plan: Plan, where: Path, path: Sequence[str]) -> str:
+    """The task: one run, begun or taken up. Gives the sentence of a mistake, which trying again would not mend; all
+    else that goes wrong is raised, and tried again."""
+    import ray
+
+    sys.path += [entry for entry in path if entry not in sys.path]
+    try:
+        os.chdir(where)
+    except OSError:
+        return f"{where} is not on {os.uname().nodename}; all machines need the folders of this one."
+    held = ray.get_runtime_context().get_assigned_resources().get("CPU", 1)
+    torch.set_num_threads(max(1, int(held)))
+    try:
+        work(replace(plan, planned=(one,)))
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def _failures(ray: Any, waiting: dict[Any, Planned]) -> dict[Planned, str]:
+    """Waits until every task has ended for good; why those that failed did. `waiting` keeps the open ones."""
+    failed: dict[Planned, str] = {}
+    while waiting:
+        ready, _ = ray.wait(list(waiting), timeout=POLL)
+        for reference in ready:
+            why, one = _ended(ray, reference), waiting.pop(reference)
+            if why:
+                failed[one] = why
+    return failed
+
+
+def _ended(ray: Any, reference: Any) -> str:
+    try:
+        return str(ray.get(reference))
+    except ray.exceptions.RayTaskError as error:
+        return f"{error.cause!r}."
+    except ray.exceptions.RayError as error:
+        return f"its worker was lost again and again ({type(error).__name__})."
+
+
+def _cancel(ray: Any, references: Sequence[Any]) -> None:
+    """Asks every run for an end at its next step, behind a checkpoint."""
+    for reference in references:
+        with suppress(Exception):  # it may have ended by itself meanwhile
+            ray.cancel(reference)
+    ray.wait(references, num_returns=len(references), timeout=PATIENCE)
+    sleep(POLL)
+
+
+def _name(one: Planned) -> str:
+    return f"{one.case}, {one.method}, seed {one.seed}"
+
+
+def _said(wanted: Mapping[str, float]) -> str:
+    gpus = f" and {wanted['num_gpus']:g} GPU" if wanted["num_gpus"] else ""
+    return f"{wanted['num_cpus']:g} CPU{gpus}"
