@@ -1,15 +1,20 @@
 """`ukemi run`: one experiment of a paper, from its recipe to its page."""
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 from pydantic import Field
+from rich.console import Console
 
+from ukemi import reports
 from ukemi.cli.compare import compared
+from ukemi.cli.main import command
 from ukemi.cli.parse import parse
 from ukemi.errors import UserError
+from ukemi.experiments import ExperimentConfig, Findings, conduct
 from ukemi.recipes import recipe_of
 from ukemi.schema import Schema
 
@@ -48,8 +53,36 @@ def run(arguments: list[str]) -> int:
     changes: dict[str, Any] = {name: getattr(config, name) for name in ("jobs", "device", "data_folder", "runs")}
     changes["out"] = config.out or Path("runs/recipes") / f"{recipe.name}-{config.size}"
     changes |= {"seeds": config.seeds} if config.seeds is not None else {}
-    changes |= {"equal_cost": True} if config.equal_cost else {}
+    if config.equal_cost:
+        if "experiment" in recipe.common:
+            raise UserError(f"equal-cost: {recipe.name} compares no trainings, so there is no budget to share.")
+        changes["equal_cost"] = True
     told = recipe.config(config.size, **changes)
     notes = [f"Paper {recipe.paper}, {recipe.table}; recipe {recipe.name}, size {config.size}."]
-    compared(told, shlex.join(["ukemi", "run", *arguments]), notes)
+    said = shlex.join(["ukemi", "run", *arguments])
+    if isinstance(told, ExperimentConfig):
+        conducted(told, said, notes)
+    else:
+        compared(told, said, notes)
     return 0
+
+
+def conducted(config: ExperimentConfig, said: str, notes: Sequence[str]) -> Findings:
+    """Runs an experiment, writes what came of it and prints the answer and the tables."""
+    if config.out.is_file():
+        raise UserError(f"out: {config.out} is a file; a folder is needed.")
+    found = conduct(config, command)
+    if config.jobs > 1:
+        notes = [*notes, f"Times were taken while {config.jobs} cells shared the machine."]
+    reports.write_experiment(config.out, found, command=said, notes=notes)
+    console = Console(highlight=False)
+    for sentence in (*reports.experiment_answer(found), *notes, reports.size_said(found)):
+        console.print(sentence, markup=False)
+    for table in reports.experiment_tables(found):
+        console.print(table)
+    for name, why in found.missing.items():
+        console.print(f"{name} was not run: {why}.", markup=False)
+    names = {"numbers": "experiment.json", "tables": "table.md", "page": "page.html"}
+    for what, name in names.items():
+        console.print(f"{what + ':':8} {config.out / name}", soft_wrap=True)
+    return found

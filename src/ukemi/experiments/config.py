@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from pydantic import Field, model_validator
 
+from ukemi.comparing.config import pairs
 from ukemi.comparing.plan import digest
 from ukemi.errors import UserError
 from ukemi.experiments import dare, uncertain
@@ -59,8 +60,8 @@ class ExperimentConfig(Schema):
     experiment: Literal["uncertainty", "dare"]
     part: str
     """study, generation, defences or retraining; effectiveness, variants, share, mining or efficiency"""
-    cells: dict[str, CellConfig]
-    """networks and data by name"""
+    cells: tuple[CellConfig, ...]
+    """networks and their data"""
     sizes: dict[str, Any] = {}
     """how much is done in every cell"""
     seeds: int = Field(3, ge=1)
@@ -80,9 +81,11 @@ class ExperimentConfig(Schema):
             raise UserError(f"part: {self.part!r} is none of {', '.join(parts)}.")
         if not self.cells:
             raise UserError("cells: at least one is needed.")
-        for name in self.cells:
-            self.sizes_of(name)
-            self.placed(name, self.seed).settings()
+        names = [cell.name for cell in self.cells]
+        for cell in self.cells:
+            if names.count(cell.name) > 1:
+                raise UserError(f"cells: {cell.name!r} is there twice; each needs a name of its own.")
+            self.placed(cell, self.seed).settings()
         return self
 
     @property
@@ -95,17 +98,11 @@ class ExperimentConfig(Schema):
     def all_seeds(self) -> range:
         return range(self.seed, self.seed + self.seeds)
 
-    def sizes_of(self, name: str) -> Schema:
-        return self.kind.sizes(**{**_plain(self.sizes), **self.cells[name].sizes})
-
-    def placed(self, name: str, seed: int, command: Command = lambda words: 0) -> Place:
+    def placed(self, cell: CellConfig, seed: int, command: Command = lambda words: 0) -> Place:
         """The cell with a folder of its own for everything that changes its results."""
-        cell, sizes = self.cells[name], self.sizes_of(name)
-        about = {"cell": cell.model_dump(mode="json", exclude={"sizes", "not_run"}), "sizes": sizes.model_dump()}
-        folder = f"{self.experiment}-{name.replace(' ', '-')}-{seed}-{digest(about)[:8]}"
+        sizes = self.kind.sizes(**{**pairs(self.sizes), **cell.sizes})
+        told = cell.model_dump(mode="json", exclude={"sizes", "not_run", "paper"})
+        key = digest({"cell": told, "sizes": sizes.model_dump(mode="json")})[:8]
+        folder = f"{self.experiment}-{cell.name.replace(' ', '-')}-{seed}-{key}"
         runs = self.runs or self.out / "runs"
-        return Place(name, cell, sizes, seed, runs / folder, self.device, self.data_folder, command)
-
-
-def _plain(told: Mapping[str, Any]) -> dict[str, Any]:
-    return {key.replace("-", "_"): value for key, value in told.items()}
+        return Place(cell, sizes, seed, runs / folder, self.device, self.data_folder, command)

@@ -102,7 +102,12 @@ class DareCell(Frozen):
         if method.startswith("null"):
             if self.made("dare") is None:
                 raise LimitMissed("there is no tuned model to be like")
-            told: dict[str, Any] = {"kind": method.removeprefix("null "), "seed": self.seed, "out": folder, "quiet": True}
+            told: dict[str, Any] = {
+                "kind": method.removeprefix("null "),
+                "seed": self.seed,
+                "out": folder,
+                "quiet": True,
+            }
             self.timed(method, lambda: null_control(run, Run(self.folder_of("dare")), **told))
         elif method.startswith("adv "):
             self.adversarially(method, folder)

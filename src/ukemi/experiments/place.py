@@ -21,6 +21,8 @@ class CellConfig(Schema):
     """A network and its data, and what is particular to them."""
 
     place: ClassVar[str] = "cells"
+    name: str
+    """how tables call it"""
     data: str
     """as for `ukemi train`"""
     model: str
@@ -34,13 +36,14 @@ class CellConfig(Schema):
     """where they differ from those of all cells"""
     not_run: str = ""
     """why this cell can't be run here"""
+    paper: dict[str, Any] = {}
+    """the paper's own figures, which tables show beside ours"""
 
 
 @dataclass(frozen=True)
 class Place:
     """Where a cell's work is done; `sizes` is the schema of its experiment."""
 
-    name: str
     cell: CellConfig
     sizes: Any
     seed: int
@@ -50,6 +53,10 @@ class Place:
     command: Command = lambda words: 0
     before: Callable[[str], None] = lambda piece: None
     """called before every piece that takes long, with its name; may raise to stop"""
+
+    @property
+    def name(self) -> str:
+        return self.cell.name
 
     def settings(self, **usual: Any) -> TrainConfig:
         """How the cell's network is trained; `usual` is what its experiment wants."""

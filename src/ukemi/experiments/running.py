@@ -17,7 +17,7 @@ from ukemi.comparing.display import watched
 from ukemi.comparing.locks import POLL, held
 from ukemi.comparing.running import work_in
 from ukemi.experiments.config import ExperimentConfig
-from ukemi.experiments.place import Command, Place
+from ukemi.experiments.place import CellConfig, Command, Place
 from ukemi.training.checkpoints import write_whole
 from ukemi.training.config import device_of
 from ukemi.training.setup import load_sets, make_model
@@ -52,8 +52,8 @@ def conduct(config: ExperimentConfig, command: Command) -> Findings:
 def rehearse(config: ExperimentConfig) -> None:
     """Loads the data and makes the network of every cell with work to do: a mistake should show before any of it."""
     device_of(config.device)
-    for name in _present(config):
-        place = config.placed(name, config.seed)
+    for cell in _present(config):
+        place = config.placed(cell, config.seed)
         if not all(line_path(place, piece).exists() for piece in config.pieces()):
             config.kind.subject(place)
             told = place.settings()
@@ -64,10 +64,10 @@ def rehearse(config: ExperimentConfig) -> None:
 def missing(config: ExperimentConfig) -> dict[str, str]:
     """Cells that can't be run, and why."""
     found = {}
-    for name, cell in config.cells.items():
-        why = cell.not_run or absent(config.placed(name, config.seed).settings())
+    for cell in config.cells:
+        why = cell.not_run or absent(config.placed(cell, config.seed).settings())
         if why:
-            found[name] = why
+            found[cell.name] = why
     return found
 
 
@@ -80,16 +80,16 @@ def work(config: ExperimentConfig, command: Command) -> None:
             sleep(POLL)
 
 
-def _present(config: ExperimentConfig) -> list[str]:
+def _present(config: ExperimentConfig) -> list[CellConfig]:
     gone = missing(config)
-    return [name for name in config.cells if name not in gone]
+    return [cell for cell in config.cells if cell.name not in gone]
 
 
 def _places(config: ExperimentConfig, command: Command) -> Iterator[Place]:
     """One seed of everything first."""
     for seed in config.all_seeds():
-        for name in _present(config):
-            yield config.placed(name, seed, command)
+        for cell in _present(config):
+            yield config.placed(cell, seed, command)
 
 
 def _done(config: ExperimentConfig, place: Place) -> bool:
@@ -131,24 +131,19 @@ def _keep(path: Path, line: Line) -> None:
 
 def gathered(config: ExperimentConfig) -> Findings:
     """What the pieces have come to so far."""
-    gone = missing(config)
-    paths = [
-        line_path(config.placed(name, seed), piece)
-        for seed in config.all_seeds()
-        for name in config.cells
-        if name not in gone
-        for piece in config.pieces()
-    ]
+    here = _present(config)
+    places = [config.placed(cell, seed) for seed in config.all_seeds() for cell in here]
+    paths = [line_path(place, piece) for place in places for piece in config.pieces()]
     there = [path for path in paths if path.exists()]
     lines = tuple(json.loads(path.read_text(encoding="utf-8")) for path in there)
-    return Findings(config, lines, gone, len(paths) - len(there))
+    return Findings(config, lines, missing(config), len(paths) - len(there))
 
 
 class Pieces:
     """Reads from the folders how many pieces are done, and from their lines how long the others will take."""
 
     def __init__(self, config: ExperimentConfig) -> None:
-        places = [config.placed(name, seed) for seed in config.all_seeds() for name in _present(config)]
+        places = [config.placed(cell, seed) for seed in config.all_seeds() for cell in _present(config)]
         self.left = {line_path(place, piece): piece for place in places for piece in config.pieces()}
         self.total, self.jobs = len(self.left), config.jobs
         self.took: dict[str, list[float]] = {}

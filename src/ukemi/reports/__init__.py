@@ -6,6 +6,7 @@ from ukemi.reports.choosing import choice_table
 from ukemi.reports.comparison import comparison_answer, comparison_tables, comparison_texts, write_comparison
 from ukemi.reports.defences import DefenceReport, defence_table, write_defences
 from ukemi.reports.evaluation import Broken, Evaluation, Terrain, examine
+from ukemi.reports.experiments import experiment_answer, experiment_tables, size_said, write_experiment
 from ukemi.reports.generation import GenerationReport, generation_table, write_generation
 from ukemi.reports.junit import Check, checks_of, parse_fail_under, write_junit
 from ukemi.reports.page import write_page, write_training_page
@@ -41,11 +42,14 @@ __all__ = [
     "defence_table",
     "examine",
     "examine_attack",
+    "experiment_answer",
+    "experiment_tables",
     "generation_table",
     "parse_fail_under",
     "pattern_table",
     "search_summary",
     "search_table",
+    "size_said",
     "slices_summary",
     "slices_table",
     "summary",
@@ -54,6 +58,7 @@ __all__ = [
     "write_attack",
     "write_comparison",
     "write_defences",
+    "write_experiment",
     "write_generation",
     "write_json",
     "write_junit",
