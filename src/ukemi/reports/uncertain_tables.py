@@ -95,8 +95,8 @@ def _auroc_cells(kept: Mapping[int, Mapping[str, float | None]]) -> list[str]:
 def generation_section(lines: Lines, models: Sequence[str], missing: Missing) -> Section:
     said = [
         "Percent of seeds whose input holds pattern and goal under masks that the search never saw; in brackets, where"
-        " it is below 80, the median best fitness (from 1 on: there; 0 to -1: short of the pattern; below -2: short of the"
-        " goal)."
+        " it is below 80, the median best fitness (from 1 on: there; 0 to -1: short of the pattern; below -2: short of"
+        " the goal)."
     ]
     rows = []
     for pattern in PATTERNS:
