@@ -16,6 +16,7 @@ from ukemi.cli.parse import parse
 from ukemi.errors import UserError
 from ukemi.experiments import ExperimentConfig, Findings, conduct
 from ukemi.recipes import recipe_of
+from ukemi.recipes.sizes import size_of
 from ukemi.schema import Schema
 
 
@@ -59,11 +60,12 @@ def run(arguments: list[str]) -> int:
         changes["equal_cost"] = True
     told = recipe.config(config.size, **changes)
     notes = [f"Paper {recipe.paper}, {recipe.table}; recipe {recipe.name}, size {config.size}."]
+    notes += [recipe.footnote(config.size)] * bool(recipe.footnote(config.size))
     said = shlex.join(["ukemi", "run", *arguments])
     if isinstance(told, ExperimentConfig):
         conducted(told, said, notes)
     else:
-        compared(told, said, notes)
+        compared(told, said, [*notes, f"Size: {size_of(told)}."])
     return 0
 
 

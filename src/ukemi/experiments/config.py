@@ -98,6 +98,11 @@ class ExperimentConfig(Schema):
     def all_seeds(self) -> range:
         return range(self.seed, self.seed + self.seeds)
 
+    def epochs_of(self, cell: CellConfig) -> int:
+        """How long the cell's network is trained."""
+        place = self.placed(cell, self.seed)
+        return place.sizes.epochs if isinstance(place.sizes, DareSizes) else place.settings().epochs
+
     def placed(self, cell: CellConfig, seed: int, command: Command = lambda words: 0) -> Place:
         """The cell with a folder of its own for everything that changes its results."""
         sizes = self.kind.sizes(**{**pairs(self.sizes), **cell.sizes})

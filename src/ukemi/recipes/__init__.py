@@ -50,6 +50,13 @@ class Recipe:
             told["cases"] = _cases(networks, spaces)
         return CompareConfig(**told | changes)
 
+    def footnote(self, size: Size) -> str:
+        """What is to be said beneath tables with rows of paper 1's networks."""
+        networks = _over(self.common, self.sizes[size]).get("networks", ())
+        if networks != "all" and not any(name.startswith("CIFAR") for name in networks):
+            return ""
+        return str(read_config(_FOLDER / "shared" / "networks.toml")["footnote"])
+
 
 def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """`above` on `below`; of [train] and [sizes] both count."""

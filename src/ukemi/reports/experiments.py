@@ -92,9 +92,8 @@ def size_said(found: Findings) -> str:
     cells = [cell for cell in config.cells if cell.name not in found.missing] or list(config.cells)
     sizes = config.placed(cells[0], config.seed).sizes.model_dump(mode="json")
     told = ", ".join(f"{name} {value}" for name, value in flat(sizes) if name != "defences")
-    epochs = [f"{cell.name} {config.placed(cell, 0).settings().epochs}" for cell in cells]
-    trained = f"epochs of training: {', '.join(epochs)}; " if config.experiment == "uncertainty" else ""
-    return f"Size: {words.plural(config.seeds, 'seed')}; {trained}{told}."
+    epochs = ", ".join(f"{cell.name} {config.epochs_of(cell)}" for cell in cells)
+    return f"Size: {words.plural(config.seeds, 'seed')}; epochs of the networks: {epochs}; {told}."
 
 
 def experiment_tables(found: Findings) -> list[Table]:
