@@ -31,4 +31,7 @@ def test_the_page_gives_the_answer_first_and_names_its_size(tmp_path: Path) -> N
     values = json.loads((tmp_path / "experiment.json").read_text())
     assert values["not_run"] == {"far": "no data"} and values["open_pieces"] == 2 and len(values["lines"]) == len(kept)
     assert (tmp_path / "table.tex").read_text().count(r"\begin{tabular}") == 3
-    assert len(reports.experiment_tables(found)) == 3
+    wide, narrow = (reports.experiment_tables(found, width) for width in (400, 80))
+    assert [len(table.columns) for table in wide] == [8, 15, 6] and not any(table.caption for table in wide)
+    assert narrow[1].caption == f"{15 - len(narrow[1].columns)} more columns in table.md"
+    assert len(narrow[1].columns) > 5  # the frozen sets are seen

@@ -80,7 +80,7 @@ def conducted(config: ExperimentConfig, said: str, notes: Sequence[str]) -> Find
     console = Console(highlight=False)
     for sentence in (*reports.experiment_answer(found), *notes, reports.size_said(found)):
         console.print(sentence, markup=False)
-    for table in reports.experiment_tables(found):
+    for table in reports.experiment_tables(found, console.width):
         console.print(table)
     for name, why in found.missing.items():
         console.print(f"{name} was not run: {why}.", markup=False)
