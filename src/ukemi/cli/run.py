@@ -19,6 +19,8 @@ from ukemi.recipes import recipe_of
 from ukemi.recipes.sizes import size_of
 from ukemi.schema import Schema
 
+SMALL = "The small size shows that everything works and which way things point; it is too small for a claim."
+
 
 class RunConfig(Schema):
     """Repeats an experiment of a paper; `ukemi recipes` lists them.
@@ -60,6 +62,7 @@ def run(arguments: list[str]) -> int:
         changes["equal_cost"] = True
     told = recipe.config(config.size, **changes)
     notes = [f"Paper {recipe.paper}, {recipe.table}; recipe {recipe.name}, size {config.size}."]
+    notes += [SMALL] * (config.size == "small")
     notes += [recipe.footnote(config.size)] * bool(recipe.footnote(config.size))
     said = shlex.join(["ukemi", "run", *arguments])
     if isinstance(told, ExperimentConfig):
