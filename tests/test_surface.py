@@ -58,6 +58,7 @@ ORDER = [
     "defences",
     "repairs",
     "comparing",
+    "experiments",
     "reports",
     "recipes",
     "cli",

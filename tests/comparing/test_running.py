@@ -6,6 +6,7 @@ import random
 import signal
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import sleep
 from typing import Any
@@ -94,7 +95,7 @@ def test_jobs_are_processes_and_their_mistakes_arrive(small: Path, tmp_path: Pat
         (folder / "config.toml").write_text("epochs = 1\n")
         (folder / "checkpoints" / "checkpoint-000001-00000000.safetensors").write_text("torn")
     with pytest.raises(UserError, match="no whole checkpoint"):
-        running.work_in(plan, 1)
+        running.work_in(partial(running.work, plan), 1)
 
 
 def test_a_repair_follows_its_training_which_others_may_share(small: Path, tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ PARAMETERS = {
     "alexnet": 9_638_474,
     "nin": 966_986,  # published
     "lenet5": 61_706,  # published
+    "lenet5-dropout": 61_706,  # published
     "mobilenet": 3_217_226,
     "mobilenet-224": 4_231_976,  # published
     "styx-mlp": 669_706,  # published

@@ -54,10 +54,7 @@ def run(arguments: list[str]) -> int:
         Console().print(f"ukemi {__version__}", highlight=False)
         return 0
     try:
-        from ukemi.reports import made_by  # slow to load, and an overview needs none of it
-
-        with made_by(arguments):
-            return _command(arguments[0])(arguments[1:])
+        return command(arguments)
     except UserError as error:
         return _fail(str(error), EXIT_BAD_INPUT)
     except RankLost as error:
@@ -79,6 +76,14 @@ def run(arguments: list[str]) -> int:
         # a fault of ukemi's or of a user's own code: all there is to know, and a code that no gate takes for a limit
         Console(stderr=True).print_exception()
         return EXIT_CRASHED
+
+
+def command(arguments: list[str]) -> int:
+    """Runs `ukemi arguments…`; what goes wrong is raised."""
+    from ukemi.reports import made_by  # slow to load, and an overview needs none of it
+
+    with made_by(arguments):
+        return _command(arguments[0])(arguments[1:])
 
 
 def _command(name: str) -> Callable[[list[str]], int]:

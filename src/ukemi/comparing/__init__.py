@@ -2,17 +2,19 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 
 from ukemi.comparing.cluster import connected, work_on
 from ukemi.comparing.config import Case, CompareConfig, Method
 from ukemi.comparing.costs import equalised
-from ukemi.comparing.display import watched
+from ukemi.comparing.display import Watch, watched
 from ukemi.comparing.outcomes import finished
 from ukemi.comparing.plan import Plan, Planned, planned
 from ukemi.comparing.result import Comparison, gathered, summary
 from ukemi.comparing.running import work, work_in
 from ukemi.data import SOURCES
 from ukemi.data.loading import find, places
+from ukemi.training import TrainConfig
 from ukemi.training.setup import load_sets, make_model
 
 __all__ = [
@@ -22,6 +24,7 @@ __all__ = [
     "Method",
     "Plan",
     "Planned",
+    "absent",
     "compare",
     "gathered",
     "plan_of",
@@ -33,7 +36,7 @@ __all__ = [
 def plan_of(config: CompareConfig, said: Callable[[str], None] = lambda text: None) -> Plan:
     """All that is to be done; cases of public sets that are not there are left out and named."""
     plan = planned(config)
-    missing = {one.case: _why(one) for one in plan.planned if _why(one)}
+    missing = {one.case: absent(one.config) for one in plan.planned if absent(one.config)}
     plan = planned(config, missing) if missing else plan
     return equalised(plan, said) if config.equal_cost else plan
 
@@ -46,8 +49,8 @@ def compare(config: CompareConfig, said: Callable[[str], None] = lambda text: No
         if ray is not None:
             work_on(ray, plan, config, config.device, said)
         else:
-            with watched(plan, config.jobs):
-                work(plan) if config.jobs == 1 else work_in(plan, config.jobs)
+            with watched(Watch(plan, config.jobs)):
+                work(plan) if config.jobs == 1 else work_in(partial(work, plan), config.jobs)
     return gathered(config, plan)
 
 
@@ -65,8 +68,9 @@ def rehearse(plan: Plan, *, here: bool = True) -> None:
             make_model(one.config, train, train.classes, None)
 
 
-def _why(one: Planned) -> str:
-    source, folder = SOURCES.get(one.config.data), one.config.data_folder
-    if source is None or find(source, places(folder)) is not None:
+def absent(config: TrainConfig) -> str:
+    """Why the data of a training are not there; empty where they are, or are nobody's public set."""
+    source = SOURCES.get(config.data)
+    if source is None or find(source, places(config.data_folder)) is not None:
         return ""
     return f"the data set {source.name} is not there (ukemi data says how to get it)"

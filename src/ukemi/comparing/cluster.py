@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ukemi.comparing.config import Engine
-from ukemi.comparing.display import watched
+from ukemi.comparing.display import Watch, watched
 from ukemi.comparing.locks import POLL
 from ukemi.comparing.outcomes import finished
 from ukemi.comparing.plan import Plan, Planned
@@ -88,7 +88,7 @@ def work_on(ray: Any, plan: Plan, config: Engine, device: str, said: Callable[[s
     }
     said(f"{len(waiting)} runs on Ray, {_said(wanted)} each.")
     try:
-        with watched(plan, at_once(wanted, there)):
+        with watched(Watch(plan, at_once(wanted, there))):
             failed = _failures(ray, waiting)
     except KeyboardInterrupt:
         _cancel(ray, list(waiting))

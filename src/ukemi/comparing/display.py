@@ -1,9 +1,11 @@
 """What a person sees while a comparison runs: how much of all runs is done, by whomever, and the time left."""
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from statistics import fmean
+from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
@@ -58,6 +60,10 @@ class Watch:
         left = sum((1 - self.share(one)) * means.get((one.case, one.method), usual) for one in open_ones)
         return left / min(self.jobs, max(1, len(open_ones)))
 
+    def done(self) -> tuple[float, int]:
+        """How many runs are done, in part too, and of how many."""
+        return sum(map(self.share, self.plan.planned)), len(self.plan.planned)
+
     def said(self) -> str:
         left = self.seconds_left()
         runs = f"{len(self.over)} of {len(self.plan.planned)} runs"
@@ -66,22 +72,29 @@ class Watch:
         return f"{runs}, about {left / 60:.0f} min left" if left >= 90 else f"{runs}, about {left:.0f} s left"
 
 
+class Looking(Protocol):
+    """What a bar shows; `look` is called now and then."""
+
+    def look(self) -> None: ...
+    def done(self) -> tuple[float, int]: ...
+    def said(self) -> str: ...
+
+
 @contextmanager
-def watched(plan: Plan, jobs: int) -> Iterator[None]:
+def watched(watch: Looking) -> Iterator[None]:
     """A progress bar on the error stream while the block runs, where that is a terminal."""
-    console, watch, over = Console(stderr=True), Watch(plan, jobs), threading.Event()
+    console, over = Console(file=sys.stderr), threading.Event()  # this very stream, wherever others' errors go
     if not console.is_terminal:
         yield
         return
     columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("", total=len(plan.planned))
+        task = progress.add_task("", total=watch.done()[1])
 
         def looking() -> None:
             while not over.wait(LOOK):
                 watch.look()
-                done = sum(map(watch.share, plan.planned))
-                progress.update(task, completed=done, description=watch.said())
+                progress.update(task, completed=watch.done()[0], description=watch.said())
 
         thread = threading.Thread(target=looking, daemon=True)
         thread.start()

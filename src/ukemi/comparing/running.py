@@ -5,7 +5,7 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import sleep
 from typing import Any
 
@@ -65,13 +65,13 @@ def _trained(one: Planned, run: Run) -> None:
         retrain(base, epochs=RETRAINED, out=run.folder, quiet=True)
 
 
-def work_in(plan: Plan, jobs: int) -> None:
-    """The same loop in `jobs` processes; what goes wrong in one of them is raised here."""
+def work_in(work: Callable[[], None], jobs: int) -> None:
+    """The same work in `jobs` processes, which locks keep apart; what goes wrong in one of them is raised here."""
     context = multiprocessing.get_context("forkserver")  # imports once, and touches no GPU
     context.set_forkserver_preload(["ukemi.comparing"])
     wrong = context.SimpleQueue()
     threads = max(1, torch.get_num_threads() // jobs)
-    workers = [context.Process(target=_worker, args=(plan, threads, wrong)) for _ in range(jobs)]
+    workers = [context.Process(target=_worker, args=(work, threads, wrong)) for _ in range(jobs)]
     for worker in workers:
         worker.start()
     try:
@@ -102,12 +102,12 @@ def _end(worker: Any) -> None:
     worker.join()
 
 
-def _worker(plan: Plan, threads: int, wrong: Any) -> None:
+def _worker(work: Callable[[], None], threads: int, wrong: Any) -> None:
     os.setsid()  # Ctrl-C in the terminal reaches the parent alone, which asks each worker once
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     try:
-        work(plan)
+        work()
     except (Interrupted, KeyboardInterrupt):
         raise SystemExit(1) from None
     except Exception as error:

@@ -31,6 +31,7 @@ MODELS: dict[str, Entry] = {
     "alexnet": Entry(dare.alexnet, "AlexNet for small images", CIFAR, DARE, 21),
     "nin": Entry(nin.nin, "network in network", CIFAR, UNCERTAIN, 4),
     "lenet5": Entry(lenet.lenet5, "LeNet-5 with ReLU and dropout", GREY, UNCERTAIN, 12),
+    "lenet5-dropout": Entry(lenet.lenet5_dropout, "LeNet-5, dropout behind both dense layers", GREY, UNCERTAIN, 12),
     "mobilenet": Entry(mobilenet.mobilenet, "MobileNet v1 for small images", CIFAR, UNCERTAIN),
     "mobilenet-224": Entry(mobilenet.mobilenet_224, "MobileNet v1", IMAGENET, UNCERTAIN),
     "styx-mlp": Entry(styx.styx_mlp, "two dense layers", GREY, STYX),

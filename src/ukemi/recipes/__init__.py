@@ -3,7 +3,8 @@
 A file has `paper`, `table`, `about`, `minutes` for each size, the fields of `ukemi compare` under `[common]`, and under
 `[small]` and `[full]` what differs. Small ones take minutes on two cores, with the images that are part of the package;
 full ones have the paper's data, networks and epochs, and want a GPU. `networks` and `spaces` stand for cases of paper 1
-(`shared/networks.toml`).
+(`shared/networks.toml`). A recipe that names an `experiment` is no comparison of trainings but a part of that
+(`ukemi.experiments`); its cells and sizes are in `shared/EXPERIMENT.toml`, and `cells` may name some of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Any, Literal, get_args
 
 from ukemi.comparing import CompareConfig
 from ukemi.errors import UserError
+from ukemi.experiments import KINDS, ExperimentConfig
 from ukemi.schema import read_config
 
 Size = Literal["small", "full"]
@@ -38,21 +40,45 @@ class Recipe:
     common: dict[str, Any]
     sizes: dict[str, dict[str, Any]]
 
-    def config(self, size: Size, **changes: Any) -> CompareConfig:
-        """The comparison that it is in this size, with some of its fields changed."""
+    def config(self, size: Size, **changes: Any) -> CompareConfig | ExperimentConfig:
+        """The comparison or experiment that it is in this size, with some of its fields changed."""
         told = _over(_over({"title": self.about}, self.common), self.sizes[size])
+        if "experiment" in told:
+            return ExperimentConfig(**_experiment(told, size) | changes)
         networks, spaces = told.pop("networks", None), told.pop("spaces", ["t3"])
         if networks is not None:
             told["cases"] = _cases(networks, spaces)
         return CompareConfig(**told | changes)
 
+    def footnote(self, size: Size) -> str:
+        """What is to be said beneath tables with rows of paper 1's networks."""
+        networks = _over(self.common, self.sizes[size]).get("networks", ())
+        if networks != "all" and not any(name.startswith("CIFAR") for name in networks):
+            return ""
+        return str(read_config(_FOLDER / "shared" / "networks.toml")["footnote"])
+
 
 def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """`above` on `below`; of [train] both count."""
+    """`above` on `below`; of [train] and [sizes] both count."""
     both = {**below, **above}
-    if "train" in below and "train" in above:
-        both["train"] = {**below["train"], **above["train"]}
+    for table in ("train", "sizes"):
+        if table in below and table in above:
+            both[table] = {**below[table], **above[table]}
     return both
+
+
+def _experiment(told: Mapping[str, Any], size: Size) -> dict[str, Any]:
+    """An experiment's usual cells and sizes beneath what the recipe says; cells by name are taken from those."""
+    path = _FOLDER / "shared" / f"{told['experiment']}.toml"
+    if not path.is_file():
+        raise UserError(f"experiment: {told['experiment']!r} is none of {', '.join(KINDS)}.")
+    usual = read_config(path)[size]
+    known = {cell["name"]: cell for cell in usual["cells"]}
+    cells = told.get("cells", usual["cells"])
+    for cell in cells:
+        if isinstance(cell, str) and cell not in known:
+            raise UserError(f"cells: {cell!r} is none of {', '.join(known)}.")
+    return _over(usual, told) | {"cells": [known[cell] if isinstance(cell, str) else cell for cell in cells]}
 
 
 def _cases(networks: Any, spaces: Sequence[str]) -> list[dict[str, Any]]:

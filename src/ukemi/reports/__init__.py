@@ -9,6 +9,7 @@ from ukemi.reports.comparison import comparison_answer, comparison_tables, compa
 from ukemi.reports.comparison_page import write_comparison
 from ukemi.reports.defences import DefenceReport, defence_table, write_defences
 from ukemi.reports.evaluation import Evaluation, examine
+from ukemi.reports.experiments import experiment_answer, experiment_tables, size_said, write_experiment
 from ukemi.reports.generation import GenerationReport, generation_table, write_generation
 from ukemi.reports.junit import Check, checks_of, parse_fail_under, write_junit
 from ukemi.reports.page import write_page, write_training_page
@@ -45,12 +46,15 @@ __all__ = [
     "defence_table",
     "examine",
     "examine_attack",
+    "experiment_answer",
+    "experiment_tables",
     "generation_table",
     "made_by",
     "parse_fail_under",
     "pattern_table",
     "search_summary",
     "search_table",
+    "size_said",
     "slices_summary",
     "slices_table",
     "summary",
@@ -59,6 +63,7 @@ __all__ = [
     "write_attack",
     "write_comparison",
     "write_defences",
+    "write_experiment",
     "write_generation",
     "write_json",
     "write_junit",

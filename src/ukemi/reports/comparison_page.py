@@ -34,6 +34,7 @@ def write_comparison(folder: Path, found: Comparison, *, command: str, notes: Se
     values = summary(found, command=command, versions=versions())
     write_whole(folder / "comparison.json", (json.dumps(values, indent=2, allow_nan=False) + "\n").encode())
     texts = comparison_texts(found)
+    texts["md"] = "".join(f"{note}\n\n" for note in notes) + texts["md"]
     for name, text in texts.items():
         write_whole(folder / f"table.{name}", text.encode())
     page = template("comparison.html").render(

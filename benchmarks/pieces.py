@@ -1,0 +1,127 @@
+"""What `benchmarks/dare.py` and `benchmarks/uncertainty.py` share: an experiment of `ukemi.experiments`, piece by piece
+into lines of JSON that outlive the machine, within a given time."""
+
+import argparse
+import json
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from ukemi.cli.main import command
+from ukemi.experiments import CellConfig, ExperimentConfig, Place
+from ukemi.experiments.running import lined
+from ukemi.recipes import recipes
+
+HERE = Path(__file__).parent
+Line = dict[str, Any]
+
+
+class OutOfTime(Exception):
+    """No further piece of work is begun."""
+
+
+def parser(experiment: str, about: str, verbs: list[str]) -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("verb", choices=verbs)
+    found.add_argument("--cells", "--models", nargs="+", help="names of cells; default: all")
+    found.add_argument("--pieces", "--methods", "--stages", nargs="+", help="pieces, or how they begin; default: all")
+    found.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    found.add_argument("--sizes", help="JSON of sizes that replace those of the benchmark; lines say so")
+    found.add_argument("--seconds", type=float, default=1e9, help="no piece of work is begun after this many")
+    found.add_argument("--data", type=Path, help="the folder of data sets")
+    found.add_argument("--device", default="auto")
+    found.add_argument("--shared", action="store_true", help="other work runs on the device: the report says so")
+    found.add_argument("--work", type=Path, default=HERE.parent / "runs" / experiment, help="what takes long is kept")
+    found.add_argument("--commit", help="where the tree travels without its history")
+    found.add_argument("--out", type=Path, default=HERE.parent / "results" / f"{experiment}.jsonl")
+    return found
+
+
+def configured(experiment: str, args: argparse.Namespace, sizes: dict[str, Any], cells: list[Any]) -> ExperimentConfig:
+    """The experiment with the benchmark's sizes; cells are those of the recipes and `cells`."""
+    given = {**sizes, **json.loads(args.sizes or "{}")}
+    own = [one for one in recipes().values() if one.common.get("experiment") == experiment]
+    recipe = next(one for one in own if "cells" not in one.sizes["full"])
+    full = recipe.config("full", sizes=given, device=args.device, data_folder=args.data, runs=args.work)
+    assert isinstance(full, ExperimentConfig)
+    return full.model_copy(update={"cells": (*cells, *full.cells)})
+
+
+def pieces_of(config: ExperimentConfig, cell: CellConfig) -> list[str]:
+    """All that the recipes measure of a cell; of the small one, everything."""
+    found: dict[str, None] = {}
+    for recipe in recipes().values():
+        if recipe.common.get("experiment") == config.experiment:
+            named = recipe.sizes["full"].get("cells", [cell.name])
+            if cell.name in named or cell.data == "fashion-mini":
+                found |= dict.fromkeys(config.kind.parts[recipe.common["part"]])
+    order = [piece for pieces in config.kind.parts.values() for piece in pieces]
+    return sorted(found, key=order.index)
+
+
+def chosen(config: ExperimentConfig, args: argparse.Namespace) -> list[CellConfig]:
+    known = [cell.name for cell in config.cells]
+    for name in args.cells or []:
+        if name not in known:
+            raise SystemExit(f"cells: {name!r} is none of {', '.join(known)}.")
+    wanted = [cell for cell in config.cells if args.cells is None or cell.name in args.cells]
+    return [cell for cell in wanted if not cell.not_run]
+
+
+def placed(config: ExperimentConfig, cell: CellConfig, seed: int, ends: float) -> Place:
+    """The cell where no piece of work is begun after `ends`."""
+
+    def check(piece: str) -> None:
+        if perf_counter() > ends:
+            raise OutOfTime(piece)
+
+    return replace(config.placed(cell, seed, command), before=check)
+
+
+def run(config: ExperimentConfig, args: argparse.Namespace, sized: Callable[[Place], Any]) -> None:
+    """One seed of everything first; a line of every piece that is not there with these sizes."""
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    about, ends = {"commit": args.commit or commit(), "shared": args.shared}, perf_counter() + args.seconds
+    done = read(args.out)
+    try:
+        for seed in args.seeds:
+            for cell in chosen(config, args):
+                place = placed(config, cell, seed, ends)
+                subject = config.kind.subject(place)
+                for piece in pieces_of(config, cell):
+                    key = {**config.kind.subject.key(cell.name, piece), "seed": seed, "sizes": sized(place)}
+                    if not _wanted(piece, args) or any(_same(line, key) for line in done):
+                        continue
+                    place.before(piece)
+                    line = {**lined(config, place, piece, subject.line), **key, **about}
+                    with args.out.open("a") as file:
+                        file.write(json.dumps(line) + "\n")
+                    done.append(line)
+                    print(cell.name, seed, piece, f"{line['took']:.0f} s", flush=True)
+    except OutOfTime as piece:
+        print(f"out of time before {piece}", flush=True)
+
+
+def _same(line: Line, key: Line) -> bool:
+    return all(line.get(name) == value for name, value in key.items())
+
+
+def _wanted(piece: str, args: argparse.Namespace) -> bool:
+    return args.pieces is None or piece in args.pieces or piece.partition(" ")[0] in args.pieces
+
+
+def read(path: Path) -> list[Line]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def commit() -> str:
+    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE)
+    return found.stdout.strip() or "unknown"
+
+
+def machines(lines: list[Line]) -> str:
+    found = sorted({f"{line['device']}, torch {line['torch']}, commit {line['commit']}" for line in lines})
+    return "\nMachines: " + "; ".join(found) + ".\n"

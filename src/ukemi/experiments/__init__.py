@@ -1,0 +1,18 @@
+"""Experiments that are no comparison of trainings: cells x seeds x pieces, kept piece by piece."""
+
+from ukemi.experiments.config import KINDS, ExperimentConfig
+from ukemi.experiments.place import CellConfig, Command, Place
+from ukemi.experiments.running import Findings, Line, conduct, gathered, machine
+
+__all__ = [
+    "KINDS",
+    "CellConfig",
+    "Command",
+    "ExperimentConfig",
+    "Findings",
+    "Line",
+    "Place",
+    "conduct",
+    "gathered",
+    "machine",
+]

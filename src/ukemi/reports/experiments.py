@@ -1,0 +1,179 @@
+"""An experiment as tables for the terminal and for papers, and as a page that gives the answer first."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from ukemi.experiments import Findings
+from ukemi.reports import dare_tables, uncertain_claims, uncertain_tables, words
+from ukemi.reports.page import flat, template
+from ukemi.reports.sections import Lines, Section
+from ukemi.reports.summary import versions
+from ukemi.reports.texts import Rows
+from ukemi.training.checkpoints import write_whole
+
+SCHEMA = 1
+"""Version of experiment.json's fields: raised when one changes its meaning or goes."""
+LONGEST = 24
+"""signs of a cell that stays on one line in a terminal"""
+
+
+def uncertainty_sections(part: str, lines: Lines, models: Sequence[str], missing: Mapping[str, str]) -> list[Section]:
+    """The tables of one part of paper 3, the claims that it judges first."""
+    claims = uncertain_claims.claims_section(part, lines, models, missing)
+    found = [claims] if claims else []
+    if part == "study":
+        found += uncertain_tables.pattern_sections(lines, models, missing)
+        found.append(uncertain_tables.auroc_section(lines, models, missing))
+    elif part == "generation":
+        found.append(uncertain_tables.generation_section(lines, models, missing))
+    elif part == "defences":
+        found += uncertain_tables.defence_sections(lines, models, missing)
+    else:
+        found += uncertain_tables.retraining_sections(lines, models, missing)
+    return found
+
+
+def dare_sections(
+    part: str, groups: Mapping[str, Lines], pieces: Sequence[str], papers: Mapping[str, Any]
+) -> list[Section]:
+    """The tables of one part of paper 4; `groups` are the lines of each cell."""
+    found: list[Section] = []
+    for name, lines in groups.items():
+        paper = papers.get(name, {})
+        if part == "share":
+            found.append(dare_tables.share_section(name, lines, pieces))
+        elif part == "efficiency":
+            found.append(dare_tables.seconds_section(name, lines, pieces, paper.get("minutes", {})))
+        else:
+            found.append(dare_tables.main_section(name, lines, pieces, paper))
+            found.append(dare_tables.verdict_section(name, lines))
+    if part in ("variants", "mining"):
+        return [dare_tables.variant_section(groups), *found]
+    return [dare_tables.best_section(groups), *found] if part == "effectiveness" else found
+
+
+def experiment_sections(found: Findings) -> list[Section]:
+    """All tables of an experiment."""
+    config, names = found.config, [cell.name for cell in found.config.cells]
+    if config.experiment == "uncertainty":
+        return uncertainty_sections(config.part, found.lines, names, found.missing)
+    groups = {name: [line for line in found.lines if line["cell"] == name] for name in names}
+    sections = dare_sections(
+        config.part,
+        {name: lines for name, lines in groups.items() if name not in found.missing},
+        config.pieces(),
+        {cell.name: cell.paper for cell in config.cells},
+    )
+    return [*sections, *(Section(name, ["not run."]) for name in names if name in found.missing)]
+
+
+def experiment_answer(found: Findings) -> list[str]:
+    """What came out, in sentences: each claim and each verdict that was reached."""
+    said = []
+    for section in experiment_sections(found):
+        if section.title == "The paper's claims" and section.table:
+            for claim, *cells in section.table.rows:
+                pairs = zip(section.table.names[1:], cells, strict=True)
+                said.append(f"Claim: {claim}. " + "; ".join(f"{model} {cell}" for model, cell in pairs) + ".")
+        elif section.title.startswith("Does DARE beat"):
+            said.append(f"{section.title.partition('? ')[2]}: {section.said[-1]}")
+    if found.open:
+        said.append(f"{words.plural(found.open, 'piece')} not finished yet.")
+    return said
+
+
+def size_said(found: Findings) -> str:
+    """How large it was, in one sentence: tables of different sizes should not be read as one."""
+    config = found.config
+    cells = [cell for cell in config.cells if cell.name not in found.missing] or list(config.cells)
+    sizes = config.placed(cells[0], config.seed).sizes.model_dump(mode="json")
+    told = ", ".join(f"{name} {value}" for name, value in flat(sizes) if name != "defences")
+    epochs = ", ".join(f"{cell.name} {config.epochs_of(cell)}" for cell in cells)
+    return f"Size: {words.plural(config.seeds, 'seed')}; epochs of the networks: {epochs}; {told}."
+
+
+def experiment_tables(found: Findings, width: int) -> list[Table]:
+    """For a terminal of this width."""
+    return [_rich(one, one.table, width) for one in experiment_sections(found) if one.table]
+
+
+def _rich(section: Section, rows: Rows, width: int) -> Table:
+    fitting = fitted(rows, width)
+    left = len(rows.names) - len(fitting.names)
+    caption = f"{words.plural(left, 'more column')} in table.md" if left else None
+    shown = Table(title=section.title, caption=caption, title_justify="left", caption_justify="left")
+    shown.box, shown.pad_edge, shown.padding = box.SIMPLE_HEAD, False, (0, 1, 0, 0)
+    for at, (name, needed) in enumerate(zip(fitting.names, _widths(fitting), strict=True)):
+        head = "\n".join(name.split())
+        shown.add_column(head, justify="right" if at else "left", min_width=needed, overflow="fold")
+    for cells in fitting.rows:
+        shown.add_row(*map(Text, cells))
+    return shown
+
+
+def fitted(rows: Rows, width: int) -> Rows:
+    """The table as it is where it fits, else means alone, and as many columns of them as fit.
+
+    >>> fitted(Rows(["a", "b", "c"], [["net", "1.0 ± 0.1", "2.0 ± 0.2"]]), 10).rows
+    [['net', '1.0']]
+    """
+    if _width(rows) <= width:
+        return rows
+    found = Rows(rows.names, [[cell.partition(" ± ")[0] for cell in cells] for cells in rows.rows])
+    while len(found.names) > 2 and _width(found) > width:
+        found = Rows(found.names[:-1], [cells[:-1] for cells in found.rows])
+    return found
+
+
+def _width(rows: Rows) -> int:
+    return sum(_widths(rows)) + 2 * len(rows.names)
+
+
+def _widths(rows: Rows) -> list[int]:
+    """What every column needs: words of headings and of longer texts may stand beneath each other."""
+    found = []
+    for name, *cells in zip(rows.names, *rows.rows, strict=True):
+        parts = [word for cell in cells if len(cell) > LONGEST for word in cell.split()]
+        found.append(
+            max(map(len, [*name.split(), *parts, *(cell for cell in cells if len(cell) <= LONGEST)]), default=0)
+        )
+    return found
+
+
+def write_experiment(folder: Path, found: Findings, *, command: str, notes: Sequence[str] = ()) -> None:
+    """Writes experiment.json, table.md, table.tex and page.html."""
+    sections, size = experiment_sections(found), size_said(found)
+    settings = found.config.model_dump(mode="json", exclude={"out", "runs", "jobs", "device", "data_folder"})
+    values = {"schema": SCHEMA, "title": found.config.title, "open_pieces": found.open, "not_run": found.missing}
+    values |= {"answer": experiment_answer(found), "size": size, "lines": list(found.lines)}
+    values |= {"settings": settings, "command": command, "versions": versions()}
+    write_whole(folder / "experiment.json", (json.dumps(values, indent=2) + "\n").encode())
+    texts = {"md": f"{size}\n\n" + "".join(one.markdown() for one in sections)}
+    texts["tex"] = "\n".join(one.latex() for one in sections if one.table)
+    for ending, text in texts.items():
+        write_whole(folder / f"table.{ending}", text.encode())
+    page = template("experiment.html").render(
+        heading=found.config.title,
+        versions=versions(),
+        answer=experiment_answer(found),
+        notes=[*notes, size],
+        sections=[_shown(one) for one in sections],
+        not_run=sorted(found.missing.items()),
+        texts=[("Markdown", texts["md"]), ("LaTeX", texts["tex"])],
+        command=command,
+        machines=sorted({f"{line['device']}, torch {line['torch']}" for line in found.lines}),
+        settings=[(cell.name, f"{cell.model} on {cell.data}") for cell in found.config.cells],
+    )
+    write_whole(folder / "page.html", page.encode())
+
+
+def _shown(section: Section) -> dict[str, Any]:
+    table = section.table or Rows((), ())
+    rows = [(cells[0], cells[1:]) for cells in table.rows]
+    return {"title": section.title, "said": section.said, "names": table.names, "rows": rows}

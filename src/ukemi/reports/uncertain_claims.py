@@ -1,0 +1,123 @@
+"""The claims of paper 3, each judged by what was measured: shown, refuted, or open."""
+
+from collections.abc import Callable, Sequence
+from statistics import mean, median
+
+from ukemi.experiments.uncertain import ATTACKS, CONTINUED, FUZZERS
+from ukemi.reports.sections import Line, Lines, Section
+from ukemi.reports.texts import Rows
+from ukemi.reports.uncertain_tables import METRICS, ROWS, Missing, gain, named, of, state
+from ukemi.uncertainty import PATTERNS
+
+Judge = Callable[[Lines, str], str]
+OPEN = ""
+
+
+def claims_section(part: str, lines: Lines, models: Sequence[str], missing: Missing) -> Section | None:
+    """The claims that a part can judge, model by model."""
+    judged = CLAIMS.get(part, {})
+    rows = [
+        [claim, *(judge(lines, model) or state(model, missing) for model in models)] for claim, judge in judged.items()
+    ]
+    return Section("The paper's claims", [], Rows(["claim", *models], rows)) if rows else None
+
+
+def _mostly(sources: Sequence[str], pattern: str) -> Judge:
+    def judge(lines: Lines, model: str) -> str:
+        rows = [row for name in sources for row in named(of(lines, model, "profile"), name)]
+        if not rows:
+            return OPEN
+        shares = {name: mean(row["patterns"][name] for row in rows) for name in PATTERNS}
+        most = max(shares, key=lambda name: shares[name])
+        return f"{'shown' if most == pattern else 'refuted'}: {most} {shares[most]:.0%}"
+
+    return judge
+
+
+def _diverse(lines: Lines, model: str) -> str:
+    found = of(lines, model, "profile")
+    parts = [
+        [row["pattern_entropy_bits"] for name in names for row in named(found, name)] for names in (FUZZERS, ATTACKS)
+    ]
+    if not all(parts):
+        return OPEN
+    testers, attacks = map(mean, parts)
+    return f"{'shown' if testers > attacks else 'refuted'}: {testers:.2f} and {attacks:.2f} bits"
+
+
+def _separate(lines: Lines, model: str) -> str:
+    rows = [row["auroc"] for name in (*ATTACKS, *FUZZERS) for row in named(of(lines, model, "profile"), name)]
+    rows = [row for row in rows if row and None not in row.values()]
+    if not rows:
+        return OPEN
+    means = {metric: mean(row[metric] for row in rows) for metric in METRICS}
+    order = sorted(METRICS, key=lambda metric: -means[metric])
+    verdict = "shown" if set(order[:2]) == {"pcs", "vr"} else "refuted"
+    return f"{verdict}: " + ", ".join(f"{metric.upper()} {means[metric]:.3f}" for metric in order)
+
+
+def _uncommon(lines: Lines, model: str) -> str:
+    rows = [row["uncommon_ratio"] for line in of(lines, model, "defend") for row in line["defences"]]
+    known = [ratio for ratio in rows if ratio is not None]
+    if not known:
+        return OPEN
+    middle = median(known)
+    return f"{'shown' if middle > 1 else 'refuted'}: median × {middle:.2f}, up to × {max(known):.2f}"
+
+
+def _best(score: Callable[[Line], float | None], wanted: str) -> Judge:
+    """Only groups of equal size are compared."""
+
+    def judge(lines: Lines, model: str) -> str:
+        rows = {row: [one for one in of(lines, model, "retrain", row) if "after" in one] for row in ROWS[1:]}
+        most = max((line["samples"] for found in rows.values() for line in found), default=0)
+        means = {}
+        for row, found in rows.items():
+            known = [value for value in map(score, found) if value is not None]
+            if known and all(line["samples"] == most for line in found):
+                means[row] = mean(known)
+        if wanted not in means or len(means) < 2:
+            fewer = [line["samples"] for line in rows[wanted]]
+            return f"open: {wanted} has {min(fewer)} of {most} inputs" if fewer else OPEN
+        best = max(means, key=lambda row: means[row])
+        shown = best == wanted and means[best] > 0
+        return f"{'shown' if shown else 'refuted'}: best {best} {means[best]:+.1%}, {wanted} {means[wanted]:+.1%}"
+
+    return judge
+
+
+def _gains(lines: Lines, model: str, row: str) -> list[float]:
+    found = [gain(line, "accuracy") for line in of(lines, model, "retrain", row) if "after" in line]
+    return [value for value in found if value is not None]
+
+
+def _negative(lines: Lines, model: str) -> str:
+    known = {row: _gains(lines, model, row) for row in ("deepfool", "carlini-wagner")}
+    if not all(known.values()):
+        return OPEN
+    means, plain = {row: mean(values) for row, values in known.items()}, _gains(lines, model, CONTINUED)
+    control = mean(plain) if plain else 0.0
+    said = ", ".join(f"{row} {value:+.1%}" for row, value in means.items()) + f", continued {control:+.1%}"
+    return f"{'shown' if max(means.values()) < min(0, control) else 'refuted'}: {said}"
+
+
+def _calibrated(line: Line) -> float | None:
+    rate: float | None = line["after"]["mean_calibration"]
+    return rate
+
+
+CLAIMS: dict[str, dict[str, Judge]] = {
+    "study": {
+        "benign inputs are mostly HL": _mostly(("benign",), "HL"),
+        "attacked inputs are mostly LH": _mostly(ATTACKS, "LH"),
+        "testers are more diverse than attacks (entropy)": _diverse,
+        "PCS and VR separate best (AUROC)": _separate,
+    },
+    "defences": {"uncommon patterns reveal more (paper: 35 % on average, up to 79 %)": _uncommon},
+    "retraining": {
+        "HL gains most accuracy": _best(lambda line: gain(line, "accuracy"), "HL"),
+        "DeepFool and C&W data cost accuracy": _negative,
+        "LH has the best calibration rate (paper, NIN: 92.3 %)": _best(_calibrated, "LH"),
+    },
+}
+"""By the part of the experiment that can judge them."""

@@ -1,0 +1,107 @@
+"""Both experiments on a tiny set: sets, tuned models and lines are made once, and what was torn is made again."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ukemi.cli.generate import GenerateConfig
+from ukemi.cli.main import command
+from ukemi.cli.parse import parse
+from ukemi.cli.uncertainty import UncertaintyConfig
+from ukemi.data import load
+from ukemi.experiments import ExperimentConfig, Place
+from ukemi.experiments.dare import DareCell
+from ukemi.experiments.uncertain import Uncertain
+from ukemi.training import Run
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """150 + 20 images of each of three classes, 14 x 14."""
+    data = load("fashion-mini")
+    arrays = {}
+    for name, part, many in (("train", data.train, 150), ("test", data.test, 20)):
+        rows = np.concatenate([(part.labels == label).nonzero().flatten()[:many].numpy() for label in (0, 1, 8)])
+        arrays |= {f"x_{name}": part.images[rows][:, :, ::2, ::2].numpy()}
+        arrays |= {f"y_{name}": np.searchsorted([0, 1, 8], part.labels[rows].numpy())}
+    path = tmp_path_factory.mktemp("small") / "small.npz"
+    np.savez(path, **arrays)
+    return path
+
+
+def placed(experiment: str, data: Path, folder: Path, **cell: Any) -> Place:
+    sizes = {
+        "dare": {"epochs": 6, "tuning": 20, "choosing": 5, "test": 10, "white-box": 10, "tune-epochs": 1}
+        | {"carlini-steps": 5, "carlini-searches": 2, "grids": {"dare": [1e-4], "adversarial": [1e-4]}},
+        "uncertainty": {"images": 20, "validation-images": 20, "seeds": 4, "group-images": 12, "samples": 6}
+        | {"measured": 12, "epochs": 1, "passes": 4, "population": 4, "generations": 2, "defences": ["bit-depth"]}
+        | {"carlini-steps": 5, "carlini-searches": 2},
+    }[experiment]
+    told = {"name": "tiny", "data": str(data), "model": "demo-cnn", **cell}
+    part = {"dare": "share", "uncertainty": "study"}[experiment]
+    config = ExperimentConfig(experiment=experiment, part=part, cells=[told], sizes=sizes, out=folder, device="cpu")
+    return config.placed(config.cells[0], 0, command)
+
+
+def test_dare_keeps_what_it_makes_and_makes_again_what_is_torn(small: Path, tmp_path: Path) -> None:
+    place = placed("dare", small, tmp_path, train={"learning-rate": 0.1, "batch-size": 75, "schedule": "constant"})
+    cell = DareCell(place)
+    original = cell.line("original")
+    # frozen sets hold what fools the base model, and nothing else
+    assert set(original["frozen"]["minimal"].values()) == {0.0} and original["clean"] > 0.5
+    assert original["sizes"]["white-box"] == 10 and original["seconds"]["train"] > 0
+    tuned = {method: cell.line(method) for method in ("dare", "adv fgsm")}
+    json.dumps(tuned)
+    assert tuned["adv fgsm"]["missed"] or tuned["adv fgsm"]["seconds"]["generate"] > 0
+    assert all(line["missed"] or 0 <= line["clean"] <= 1 for line in tuned.values())
+    sets = {path: path.stat().st_mtime_ns for path in (place.folder / "sets").iterdir()}
+    assert len(sets) == 8 + 5 + 1  # test, choosing, and what FGSM is tuned on
+    folder = cell.folder_of("dare")
+    Run(folder).weights_path.unlink()  # killed while it was tuned
+    again = DareCell(place)
+    assert again.line("dare")["clean"] == tuned["dare"]["clean"] and Run(folder).weights_path.exists()
+    assert {path: path.stat().st_mtime_ns for path in (place.folder / "sets").iterdir()} == sets
+
+
+def test_uncertainty_is_a_chain_of_commands_that_share_their_folders(small: Path, tmp_path: Path) -> None:
+    said: list[list[str]] = []
+
+    def noted(words: list[str]) -> int:
+        """Writes what the command would have written last."""
+        said.append(words)
+        out = Path(words[words.index("--out") + 1])
+        out.mkdir(parents=True)
+        found = {"thresholds": {}, "sources": [], "passes": 4, "calibration": {"expected_error": 0.1}}
+        name = {"uncertainty": "uncertainty.json", "generate": "generation.json"}[words[0]]
+        (out / name).write_text(json.dumps(found if words[0] == "uncertainty" else {"success_rate": 0.5}))
+        return 0
+
+    told = {"train": {"dropout": 0.2, "epochs": 2, "batch_size": 75}}
+    place = placed("uncertainty", small, tmp_path, epsilon=0.3, **told)
+    place = replace(place, command=noted)
+    made = Uncertain(place).line("generate LH misclassified")
+    assert made == {"success_rate": 0.5, "settings": None}
+    assert [words[0] for words in said] == ["uncertainty", "generate"]  # limits first
+    run = str(place.folder / "base")
+    assert all(words[1] == run and words[words.index("--epsilon") + 1] == "0.3" for words in said)
+    assert said[1][said[1].index("--profile") + 1] == str(place.folder / "uncertainty" / "uncertainty.json")
+    assert Uncertain(place).line("profile")["epochs"] == 2 and len(said) == 2
+    Uncertain(place).line("generate LH kept")
+    assert len(said) == 3 and said[2][said[2].index("--goal") + 1] == "kept"
+    for words in said:  # the commands read these very words
+        parse({"uncertainty": UncertaintyConfig, "generate": GenerateConfig}[words[0]], words[1:], words[0])
+
+
+def test_nothing_is_begun_after_its_time(small: Path, tmp_path: Path) -> None:
+    place = placed("dare", small, tmp_path)
+
+    def late(piece: str) -> None:
+        raise TimeoutError(piece)
+
+    with pytest.raises(TimeoutError, match="tiny 0 base"):
+        DareCell(replace(place, before=late)).line("original")
+    assert not place.folder.exists()

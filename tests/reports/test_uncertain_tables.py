@@ -1,0 +1,87 @@
+"""Tables and claims of the uncertainty experiment against lines made by hand."""
+
+from typing import Any
+
+from ukemi.experiments.uncertain import ATTACKS
+from ukemi.reports.experiments import uncertainty_sections
+from ukemi.uncertainty import PATTERNS
+
+
+def source(name: str, most: str, auroc: float | None = None) -> dict[str, Any]:
+    shares = {pattern: 0.7 if pattern == most else 0.1 for pattern in PATTERNS}
+    values = None if auroc is None else {"pcs": auroc, "vr": auroc - 0.1, "pe": auroc - 0.2, "mi": 0.5}
+    found = {"source": name, "images": 10, "accuracy": 0.5, "patterns": shares, "unstable": 0.2}
+    return found | {"pattern_entropy_bits": 1.5 if name == "deephunter" else 1.0, "auroc": values}
+
+
+def profile(seed: int, auroc: float) -> dict[str, Any]:
+    sources = [
+        source("benign", "HL"),
+        *(source(name, "LL", auroc) for name in ATTACKS),
+        source("deephunter", "LH", auroc),
+    ]
+    key = {"model": "net", "stage": "profile", "row": "", "seed": seed, "sources": sources, "passes": 20, "epochs": 3}
+    return key | {"thresholds": {"pcs": [0.5, 0.5], "vr": [0.1, 0.1]}, "calibration_error": 0.02}
+
+
+def retrained(row: str, seed: int, gain: float, samples: int = 20) -> dict[str, Any]:
+    before = {"accuracy": 0.8, "robust_accuracy": 0.1, "pgd_accuracy": 0.2, "mean_calibration": 0.0, "calibration": {}}
+    after = before | {"accuracy": 0.8 + gain, "mean_calibration": 0.5 + gain, "calibration": {"fgsm (x)": 0.5}}
+    key = {"model": "net", "stage": "retrain", "row": row, "seed": seed, "samples": samples}
+    return key | {"before": before, "after": after}
+
+
+def rows_of(part: str, lines: list[dict[str, Any]], title: str) -> dict[str, list[str]]:
+    sections = uncertainty_sections(part, lines, ["net", "far"], {"far": "no data"})
+    table = next(one.table for one in sections if one.title.startswith(title))
+    assert table is not None and len({len(row) for row in (table.names, *table.rows)}) == 1
+    return {row[0] if title != "Which" else row[1]: list(row) for row in table.rows}
+
+
+def test_claims_are_shown_or_refuted_by_the_lines() -> None:
+    lines = [profile(0, 0.9), profile(1, 0.8)]
+    claims = rows_of("study", lines, "The paper's claims")
+    assert claims["benign inputs are mostly HL"][1:] == ["shown: HL 70%", "not run"]
+    assert claims["attacked inputs are mostly LH"][1] == "refuted: LL 70%"
+    assert claims["testers are more diverse than attacks (entropy)"][1] == "shown: 1.50 and 1.00 bits"
+    assert claims["PCS and VR separate best (AUROC)"][1] == "shown: PCS 0.850, VR 0.750, PE 0.650, MI 0.500"
+    aurocs = rows_of("study", lines, "Which")
+    assert aurocs["fgsm"][2:4] == ["2", "0.850 ± 0.071"] and aurocs["fgsm"][-2:] == ["PCS", "+0.100, +0.100"]
+    assert aurocs["not run"][0] == "far"
+
+
+def test_a_search_below_its_aim_says_how_far_it_came() -> None:
+    key = {"model": "net", "stage": "generate", "seed": 0}
+    lines = [key | {"row": "HH kept", "success_rate": 0.5, "median_fitness": -0.25}]
+    lines.append(key | {"row": "LL kept", "success_rate": 0.9, "median_fitness": 1.0})
+    sections = uncertainty_sections("generation", lines, ["net", "far"], {"far": "no data"})
+    assert sections[0].table is not None
+    rows = {" ".join(row[:2]): row[2:] for row in sections[0].table.rows}
+    assert rows["HH kept"] == ["50.0 (-0.25)", "not run"] and rows["LL kept"][0] == "90.0"
+    assert rows["LH kept"][0] == "open" and len(rows) == 8
+
+
+def test_retraining_is_read_against_training_on() -> None:
+    lines = [retrained("continued", seed, 0.01) for seed in range(2)]
+    lines += [retrained("HL", seed, 0.03 + 0.01 * seed) for seed in range(2)]
+    lines += [retrained("LH", 0, 0.0), retrained("deepfool", 0, -0.02), retrained("carlini-wagner", 0, -0.01)]
+    lines.append({"model": "net", "stage": "retrain", "row": "HH", "seed": 0, "samples": 1})
+    rows = rows_of("retraining", lines, "Retraining: net")
+    assert rows["HL"][3:5] == ["3.5 ± 0.7", "+2.0, +3.0"] and rows["continued"][4] == ""
+    assert rows["HH"][1] == "none succeeded" and rows["LL"][1] == "open" and rows["HL"][8] == "50.0 ± 0.0"
+    claims = rows_of("retraining", lines, "The paper's claims")
+    assert claims["HL gains most accuracy"][1] == "shown: best HL +3.5%, HL +3.5%"
+    said = "shown: deepfool -2.0%, carlini-wagner -1.0%, continued +1.0%"
+    assert claims["DeepFool and C&W data cost accuracy"][1] == said
+    fewer = [*lines, retrained("LL", 0, 0.5, samples=3)]  # of another size, so not compared
+    assert rows_of("retraining", fewer, "The paper's claims")["HL gains most accuracy"][1].startswith("shown")
+
+
+def test_defences_show_what_passes_and_how_much_more_of_the_uncommon() -> None:
+    def line(seed: int, ratio: float | None) -> dict[str, Any]:
+        row = {"defence": "jpeg", "false_positives": 0.1, "passes": {"fgsm": 0.5}, "uncommon_ratio": ratio}
+        row["passes_by_pattern"] = dict.fromkeys(PATTERNS, 0.2)
+        return {"model": "net", "stage": "defend", "row": "", "seed": seed, "sources": {"fgsm": {}}, "defences": [row]}
+
+    rows = rows_of("defences", [line(0, 1.5), line(1, 0.5), line(2, None)], "Do they slip through? net")
+    assert rows["jpeg"] == ["jpeg", "10.0 ± 0.0", *["20.0 ± 0.0"] * 4, "50.0 ± 0.0", "1.00 ± 0.71", "+0.50, -0.50"]
