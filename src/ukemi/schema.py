@@ -82,7 +82,7 @@ def sentence(error: ValidationError, prefix: str = "", known: Iterable[str] = ()
         return f"{place}.name is missing."
     if kind == "union_tag_invalid":
         return f"{place}: {first['ctx']['tag']!r} is none of {first['ctx']['expected_tags']}."
-    what = first["msg"].removeprefix("Value error, ").removeprefix("Input ").rstrip(".")
+    what = first["msg"].removeprefix("Value error, ").removeprefix("Input ").partition(", unable")[0].rstrip(".")
     return f"{place + ': ' if place else ''}{what}, but {given!r} was given."
 
 

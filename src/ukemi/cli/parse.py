@@ -9,6 +9,7 @@ import tyro
 from pydantic import create_model
 
 from ukemi.augmenters import AUGMENTERS
+from ukemi.cli.flags import check_flags
 from ukemi.errors import UserError
 from ukemi.objectives import OBJECTIVES
 from ukemi.schema import Schema, read_config
@@ -68,6 +69,7 @@ def fill(
     if any(argument.partition("=")[0] == "--space" for argument in arguments):
         tables = {name: value for name, value in tables.items() if name != "genes"}
     default = schema(**tables)
+    check_flags(default, arguments, command)
     return tyro.cli(
         schema,
         args=list(arguments),

@@ -1,0 +1,61 @@
+"""Wrong flags: one sentence each, that names the flag and what is allowed."""
+
+import pytest
+
+from ukemi import UserError
+from ukemi.cli.evaluate import EvaluateConfig
+from ukemi.cli.flags import check_flags
+from ukemi.cli.parse import parse_train
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("--epochs abc", "epochs: should be a valid integer, but 'abc' was given."),
+        ("--epochs", "--epochs needs a value."),
+        ("--epochs --flips", "--epochs needs a value."),
+        ("--epochs 3 4", "'4' belongs to no flag of ukemi train (ukemi train --help lists them)."),
+        ("--epoch 3", "--epoch is no flag of ukemi train; --epochs is."),
+        ("--bogus 3", "--bogus is no flag of ukemi train (ukemi train --help lists them)."),
+        (
+            "--optimiser foo",
+            "optimiser: should be 'sgd', 'adam', 'adamw', 'rmsprop' or 'adadelta', but 'foo' was given.",
+        ),
+        ("--batch_size=x", "batch-size: should be a valid integer, but 'x' was given."),
+        ("--history foo", "history: should be 'half' or a valid integer, but 'foo' was given."),
+        ("--drops 1 b", "drops.1: should be a valid integer, but 'b' was given."),
+        ("--no-flips", "--no-flips: that is so anyway; --flips is the flag that changes it."),
+        ("--no-epochs", "--no-epochs is no flag of ukemi train; --epochs is."),
+        ("--augmenter.k 3", "--augmenter.k is no flag of ukemi train (ukemi train --help lists them)."),
+        (
+            "--learning-rate 8/0",
+            "learning-rate: a number or a fraction such as 8/255 is expected, but '8/0' was given.",
+        ),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(arguments: str, said: str) -> None:
+    with pytest.raises(UserError) as error:
+        parse_train(arguments.split())
+    assert str(error.value) == said
+
+
+def test_flags_of_the_chosen_augmenter_are_known() -> None:
+    picked = ["--augmenter", "worst-of", "--augmenter.k"]
+    told = parse_train([*picked, "7", "--flips", "--drops", "1", "2", "--schedule", "step", "--epochs=3"])
+    assert told.augmenter.k == 7 and told.flips and told.drops == (1, 2) and told.epochs == 3  # type: ignore[union-attr]
+    with pytest.raises(UserError, match=r"augmenter\.k: should be a valid integer, but 'x' was given"):
+        parse_train([*picked, "x"])
+
+
+def test_none_and_negative_numbers_are_values() -> None:
+    check_flags(EvaluateConfig(), ["RUN", "--images", "None"], "evaluate")
+    with pytest.raises(UserError, match="seed: should be greater than or equal to 0, but '-3' was given"):
+        check_flags(EvaluateConfig(), ["RUN", "--seed", "-3"], "evaluate")
+    with pytest.raises(UserError, match="levels: should be a valid integer, but 'None' was given"):
+        check_flags(EvaluateConfig(), ["RUN", "--levels", "None"], "evaluate")
+
+
+def test_help_is_left_to_the_parser(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        parse_train(["--bogus", "--help"])
+    assert end.value.code in (0, None) and "--epochs" in capsys.readouterr().out
