@@ -138,12 +138,22 @@ def test_plain_accuracy(fashion: DataSet, tiny_net: nn.Module) -> None:
         (torch.zeros(0, 1, 8, 8), [], 3, "no image"),
         (torch.zeros(3, 1, 8, 8), [0, 1, 0], torch.tensor([[2.0]]), "brightness should lie in -0.2 to 0.2"),
         (torch.zeros(3, 1, 8, 8), [0, 1, 0], "nothing", "grid: 'nothing' is none of"),
+        (torch.zeros(3, 1, 8, 8), [0, 1, 0], 1, "grid: at least 2 levels per gene are needed, but 1 was given"),
+        (torch.zeros(3, 1, 8, 8), [0, 1, 0], 2_000_000, "levels: 2000000 levels of light are 2,000,000 variants"),
+        (torch.zeros(3, 1, 8, 8).numpy(), [0, 1, 0], 3, "images: a torch tensor is needed, but a ndarray was given"),
         (torch.zeros(3, 8), [0, 1, 0], 3, "shape"),
     ],
 )
 def test_bad_input_is_named(images: Tensor, labels: list[int], grid: object, said: str) -> None:
     with pytest.raises(UserError, match=said):
         robust_accuracy(Brightest(), images, torch.tensor(labels), LIGHT, grid)  # type: ignore[arg-type]
+
+
+def test_a_space_may_be_named() -> None:
+    images, labels = torch.zeros(4, 1, 8, 8), torch.zeros(4, dtype=torch.long)
+    assert robust_accuracy(Brightest(), images, labels, "t2").space == T2
+    with pytest.raises(UserError, match="space: 't9' is none of"):
+        robust_accuracy(Brightest(), images, labels, "t9")
 
 
 def test_logits_that_are_not_finite_are_wrong() -> None:

@@ -112,6 +112,8 @@ def run(arguments: list[str]) -> int:
     with measuring(config.device) as (ranks, device):
         with ranks.together():
             model, data, space, settings, log = model_and_data(config, device)
+            if config.grid is None:
+                space.check_levels(config.levels)
         check_measured(config, model, data, ranks)
         transfer = transferred(model, data, dict(zip(config.adversarial_set, sets, strict=True)), config, ranks)
         if config.images is not None:

@@ -67,6 +67,8 @@ def run(arguments: list[str]) -> int:
     device = device_of(config.device)
     brought = EvaluateConfig(**{name: getattr(config, name) for name in BROUGHT})
     model, data, space, named, _ = model_and_data(brought, device)
+    if config.grid is None:
+        space.check_levels(config.levels)
     data = fixed_subset(data, min(config.images, len(data)), config.seed)
     began = monotonic()
     seeds = range(config.seed, config.seed + config.seeds)
