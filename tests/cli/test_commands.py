@@ -151,6 +151,28 @@ def test_a_folder_with_a_run_is_not_written_over(images: Path, capsys: pytest.Ca
     assert "already holds a run" in capsys.readouterr().err and Path("here/log.jsonl").read_bytes() == before
 
 
+ADVERSARIAL = ["--objective", "adversarial"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--objective.epsilon", "2"], "objective.epsilon: it should lie in 0 to 1 for linf, but 2 was given."),
+        (["--objective.norm", "l2", "--objective.epsilon", "17"], "objective.epsilon: it should lie in 0 to 16 for l2"),
+        (["--objective.norm", "l1", "--objective.epsilon", "300"], "it should lie in 0 to 256 for l1"),
+        (["--objective.attack", "deepfool"], "objective.attack: an attack that takes epsilon and norm is needed"),
+        (["--objective.attack", "square"], "but square takes no norm"),
+        (["--objective.attack", "fgsm", "--objective.steps", "3"], "objective.steps: fgsm"),
+    ],
+)
+def test_a_budget_that_does_not_fit_is_refused_before_anything_is_written(
+    flags: list[str], said: str, images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(small(images, "--out", "here", *ADVERSARIAL, *flags)) == 2
+    err = capsys.readouterr().err
+    assert said in err and err.count("\n") == 1 and not Path("here").exists()
+
+
 def bad_pictures(images: Path, kind: str) -> None:
     if kind == "corrupt":
         (images / "train" / "dark" / "x.png").write_bytes(b"\x89PNG\r\n\x1a\nnothing")
