@@ -342,7 +342,11 @@ def test_another_persons_code_fails_with_2_and_says_where(
         (["--junit", "x.xml"], "--fail-under is needed beside it"),
         (["--junit", ".", "--fail-under", "robust=0"], "is a folder"),
         (["--out", "file"], "is a file"),
+        (["--out", "file/sub"], "is a file; file/sub can't be made in it."),
+        (["--junit", "file/x.xml", "--fail-under", "robust=0"], "junit: file is a file; a folder is needed."),
+        (["--out", ""], "out: a value is needed, but '' was given."),
         (["--grid", "nope"], "grid: 'nope' is none of"),
+        (["--grid", "t6-2187", "--space", "t3"], "grid: t6-2187 brings its own space; give --grid or a space"),
     ],
 )
 def test_what_can_be_known_before_is_said_before(
@@ -350,6 +354,51 @@ def test_what_can_be_known_before_is_said_before(
 ) -> None:
     Path("file").write_text("")
     assert run(["evaluate", "anything", *flags]) == 2 and said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["evaluate", "attack", "selfcheck", "search"])
+def test_what_can_not_be_written_is_said_before(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the run is looked for: there is none."""
+
+    def refuse(*, dir: Path) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr("ukemi.training.checkpoints.TemporaryFile", refuse)
+    epsilon = ["--epsilon", "0.1"] if command in ("attack", "selfcheck") else []
+    assert run([command, "nothing", "--out", "there", *epsilon]) == 2
+    assert capsys.readouterr().err == "ukemi: out: there can't be written (Read-only file system).\n"
+
+
+def test_a_run_needs_a_folder(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("file").write_text("")
+    for out, said in (
+        ("file", "out: file is a file; a folder is needed."),
+        ("file/sub", "file/sub can't be made in it."),
+        ("", "out: a value is needed, but '' was given."),
+    ):
+        assert run(small(images, "--out", out)) == 2
+        err = capsys.readouterr().err
+        assert said in err and err.count("\n") == 1 and not Path("config.toml").exists()
+
+
+@pytest.mark.parametrize("command", ["evaluate", "attack", "selfcheck", "search"])
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["demo-cnn", "--mean", "0.9", "--std", "0.01"], "mean: demo-cnn brings its normalisation with its weights"),
+        (["demo-cnn", "--mean", "0.9"], "mean: demo-cnn brings its normalisation with its weights"),
+        (["mine"], "model: 'mine' is not a known network"),
+    ],
+)
+def test_what_a_known_network_does_not_take(
+    command: str, flags: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--data", "fashion-mini", "--weights", "x.safetensors", "--model", *flags]
+    assert run([command, *given, *(["--epsilon", "0.1"] if command == "attack" else [])]) == 2
+    err = capsys.readouterr().err
+    assert said in err and err.count("\n") == 1
 
 
 @pytest.mark.parametrize("flag", ["--learning-rate", "--checkpoint-minutes", "--weight-decay"])

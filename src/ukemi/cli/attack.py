@@ -12,8 +12,10 @@ from ukemi.cli.evaluate import BroughtConfig, EvaluateConfig, check_beside, mode
 from ukemi.cli.parse import parse
 from ukemi.data import is_shared
 from ukemi.errors import UserError
+from ukemi.ranks import is_first
 from ukemi.reports.adversarial import SET
 from ukemi.schema import Named
+from ukemi.training.checkpoints import check_folder
 from ukemi.training.parallel import check_measured, measuring
 from ukemi.training.sets import Recorder, in_one, write_set
 from ukemi.training.setup import fixed_subset
@@ -92,5 +94,5 @@ def _check(config: AttackCommandConfig) -> None:
     if config.run is None and config.data is None:
         raise UserError("data: attack --model needs --data: a data set by name, an image folder or an .npz file.")
     check_beside(config)
-    if _out(config).is_file():
-        raise UserError(f"out: {_out(config)} is a file; a folder is needed.")
+    if is_first():
+        check_folder(_out(config))

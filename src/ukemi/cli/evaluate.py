@@ -1,9 +1,10 @@
 """`ukemi evaluate`."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 import torch
 import tyro
@@ -20,10 +21,10 @@ from ukemi.data import Data, as_float
 from ukemi.errors import UserError
 from ukemi.measures import Robustness, robustness_of
 from ukemi.measures.attacks import as_csv
-from ukemi.ranks import Ranks
+from ukemi.ranks import Ranks, is_first
 from ukemi.schema import Fixed, Named, Number, Schema
 from ukemi.spaces import GRIDS, Gene, Space, space_of
-from ukemi.training.checkpoints import write_whole
+from ukemi.training.checkpoints import check_file, check_folder, write_whole
 from ukemi.training.parallel import check_measured, measuring
 from ukemi.training.run import Run
 from ukemi.training.setup import fixed_subset, trained_model
@@ -174,14 +175,34 @@ def _checked(config: EvaluateConfig) -> dict[str, float]:
         raise UserError("fail-under: attacked needs --attack beside it.")
     if config.junit is not None and not limits:
         raise UserError("junit: a JUnit file holds the limits, so --fail-under is needed beside it.")
-    if config.junit is not None and config.junit.is_dir():
-        raise UserError(f"junit: {config.junit} is a folder; the name of a file is needed.")
-    if _out(config).is_file():
-        raise UserError(f"out: {_out(config)} is a file; a folder is needed.")
-    if config.grid is not None and config.grid not in GRIDS:
-        raise UserError(f"grid: {config.grid!r} is none of {', '.join(GRIDS)}.")
+    if config.junit is not None and is_first():
+        check_file(config.junit, "junit")
+    if is_first():
+        check_folder(_out(config))
+    check_grid(config)
     check_beside(config)
     return limits
+
+
+class Varied(Protocol):
+    """What a command says about the variants that it measures."""
+
+    @property
+    def grid(self) -> str | None: ...
+    @property
+    def space(self) -> str | None: ...
+    @property
+    def genes(self) -> Sequence[Gene]: ...
+
+
+def check_grid(config: Varied) -> None:
+    """A named grid has to be known, and brings its own space."""
+    if config.grid is None:
+        return
+    if config.grid not in GRIDS:
+        raise UserError(f"grid: {config.grid!r} is none of {', '.join(GRIDS)}.")
+    if config.space is not None or config.genes:
+        raise UserError(f"grid: {config.grid} brings its own space; give --grid or a space, not both.")
 
 
 def check_beside(config: BroughtConfig) -> None:
@@ -190,6 +211,19 @@ def check_beside(config: BroughtConfig) -> None:
     if config.run is not None and beside:
         raise UserError(
             f"{beside[0].replace('_', '-')}: a run brings its own model, so it can't stand beside {config.run}."
+        )
+    if config.model is None or ":" in config.model:
+        return
+    if config.model not in models.MODELS:
+        raise UserError(
+            f"model: {config.model!r} is not a known network (known are {', '.join(models.MODELS)}) nor your own as"
+            " package.module:factory."
+        )
+    beside = [name for name in ("mean", "std", "model_arguments") if getattr(config, name)]
+    if beside:
+        raise UserError(
+            f"{beside[0].replace('_', '-')}: {config.model} brings its normalisation with its weights; this is for your"
+            " own model, package.module:factory."
         )
 
 
@@ -225,6 +259,7 @@ def model_and_data(
         log = Run(config.run).read_log()
     else:
         assert config.model is not None
+        check_beside(config)
         if config.data is None:
             raise UserError("data: evaluate --model needs --data: a data set by name, an image folder or an .npz file.")
         trained = None
@@ -242,11 +277,10 @@ def _data(config: EvaluateConfig, name: str, folder: Path | None, size: int | No
 
 
 def _named_model(config: EvaluateConfig, name: str, data: Data) -> nn.Module:
-    mean, std = config.mean or None, config.std or None
     if ":" in name:
-        return models.load_own(name, config.model_arguments, config.weights, mean, std)
+        return models.load_own(name, config.model_arguments, config.weights, config.mean or None, config.std or None)
     if config.weights is None:
         raise UserError(f"weights: {name} has no weights of its own; give --weights FILE.safetensors.")
-    model = models.create(name, classes=len(data.classes), channels=data.channels, size=data.size, mean=mean, std=std)
+    model = models.create(name, classes=len(data.classes), channels=data.channels, size=data.size)
     models.load_weights(model, config.weights)
     return model
