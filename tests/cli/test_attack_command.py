@@ -128,6 +128,35 @@ def test_every_kind_of_attack_makes_a_page(attack: list[str]) -> None:
     assert "<html" in Path("attack/page.html").read_text() and found["attack"]["name"] == attack[0]
 
 
+def test_logits_that_are_not_finite_are_told(
+    weights: dict[str, torch.Tensor], capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_file({name: tensor * torch.nan for name, tensor in weights.items()}, "tiny.safetensors")
+    said = "The model gives NaN or infinite logits for 60 of 60 images; these count as wrong."
+    for command in (["evaluate", *FEW, *QUICK, *PGD], ["attack", *FEW, *PGD]):
+        assert run(command) == 0
+        assert said in " ".join(capsys.readouterr().out.split())
+    for name in ("evaluation/evaluation.json", "attack/attack.json"):
+        found = json.loads(Path(name).read_text())
+        assert found["not_finite"] == 60 and found["notes"] == [said]
+        assert said in (Path(name).parent / "page.html").read_text()
+
+
+def test_an_attack_without_a_budget_that_gives_up_is_no_robustness(capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["--attack", "carlini-wagner", "--steps", "2", "--searches", "1"]
+    for command in (["attack", *FEW, *few], ["evaluate", *FEW, *QUICK, *few]):
+        assert run(command) == 0
+        assert "more steps or searches may be needed, and this is not robustness" in " ".join(
+            capsys.readouterr().out.split()
+        )
+    for name in ("evaluation/evaluation.json", "attack/attack.json"):
+        found = json.loads(Path(name).read_text())
+        assert found["not_finite"] == 0 and "it has no budget, so it should fool nearly all" in found["notes"][0]
+        assert found["notes"][0] in (Path(name).parent / "page.html").read_text().replace("&amp;", "&")
+    assert run(["attack", *FEW, "--attack", "deepfool"]) == 0
+    assert json.loads(Path("attack/attack.json").read_text())["notes"] == []
+
+
 def test_evaluate_under_an_attack_and_its_gate(capsys: pytest.CaptureFixture[str]) -> None:
     limits = ["--fail-under", "attacked=0.9", "accuracy=0.1", "--junit", "gate.xml"]
     assert run(["evaluate", *FEW, *QUICK, *PGD, *limits]) == 1

@@ -371,6 +371,33 @@ def test_what_can_not_be_written_is_said_before(
     assert capsys.readouterr().err == "ukemi: out: there can't be written (Read-only file system).\n"
 
 
+def test_an_unfinished_training_is_measured_with_a_note_and_passes_no_gate(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(small(images, "--out", "here")) == 0
+    few = ["--images", "6", "--device", "cpu"]
+    capsys.readouterr()
+    assert run(["evaluate", "here", *few, "--landscapes", "0"]) == 0 and "unfinished" not in capsys.readouterr().err
+    assert json.loads(Path("here/evaluation/evaluation.json").read_text())["notes"] == []
+    Path("here/model.safetensors").unlink()
+    newest(Path("here/checkpoints"))[0].unlink()
+    said = "epoch 1 of 2: a checkpoint of an unfinished training"
+    for command, flags, name in (
+        ("evaluate", ["--landscapes", "0"], "evaluation"),
+        ("attack", ["--epsilon", "0.1", "--steps", "2"], "attack"),
+        ("selfcheck", ["--steps", "4", "--queries", "4"], "selfcheck"),
+        ("search", ["--generations", "1", "--seeds", "1", "--methods", "random"], "search"),
+    ):
+        assert run([command, "here", *few, *flags]) in (0, 1)
+        assert capsys.readouterr().err.splitlines()[0] == f"ukemi: here: {said}"
+        found = json.loads(Path("here", name, f"{name}.json").read_text())
+        assert found["settings"]["unfinished"] == said and said in Path("here", name, "page.html").read_text()
+        assert found.get("notes", [f"The weights are those of {said}."]) == [f"The weights are those of {said}."]
+    assert run(["evaluate", "here", *few, "--fail-under", "accuracy=0", "--out", "gated"]) == 2
+    assert "fail-under: here has no finished weights, only epoch 1 of 2" in capsys.readouterr().err
+    assert not Path("gated").exists()
+
+
 def test_a_run_needs_a_folder(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("file").write_text("")
     for out, said in (

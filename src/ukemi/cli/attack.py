@@ -77,6 +77,8 @@ def run(arguments: list[str]) -> int:
     reports.write_attack(out, seen)
     console = Console(highlight=False)
     console.print(reports.attack_table(result))
+    for note in reports.attack_notes(seen):
+        console.print(note, style="yellow", markup=False)
     console.print(f"set:     {out / SET}\nnumbers: {out / 'attack.json'}\npage:    {out / 'page.html'}", soft_wrap=True)
     return 0
 

@@ -27,7 +27,7 @@ from ukemi.spaces import GRIDS, Gene, Space, space_of
 from ukemi.training.checkpoints import check_file, check_folder, write_whole
 from ukemi.training.parallel import check_measured, measuring
 from ukemi.training.run import Run
-from ukemi.training.setup import fixed_subset, trained_model
+from ukemi.training.setup import fixed_subset, trained_model, unfinished
 
 
 class BroughtConfig(Schema):
@@ -115,6 +115,11 @@ def run(arguments: list[str]) -> int:
             model, data, space, settings, log = model_and_data(config, device)
             if config.grid is None:
                 space.check_levels(config.levels)
+            if limits and "unfinished" in settings:
+                raise UserError(
+                    f"fail-under: {config.run} has no finished weights, only {settings['unfinished']}; finish it with"
+                    f" `ukemi train --resume {config.run}`."
+                )
         check_measured(config, model, data, ranks)
         transfer = transferred(model, data, dict(zip(config.adversarial_set, sets, strict=True)), config, ranks)
         if config.images is not None:
@@ -153,6 +158,8 @@ def run(arguments: list[str]) -> int:
         console.print(reports.attacks_table(attacked))
     if transfer:
         console.print(reports.transfer_table(transfer))
+    for note in reports.evaluation_notes(evaluation):
+        console.print(note, style="yellow", markup=False)
     console.print(f"numbers: {out / 'evaluation.json'}\npage:    {out / 'page.html'}", soft_wrap=True)
     if attacked:
         console.print(f"attacks: {out / 'attacks.csv'}", soft_wrap=True)
@@ -257,6 +264,10 @@ def model_and_data(
         model, data = trained_model(Run(config.run), trained, data)
         shown = {"model": trained.model, "data": trained.data, "augmenter": trained.augmenter.name, **shown}
         log = Run(config.run).read_log()
+        stopped = unfinished(Run(config.run), trained)
+        if stopped is not None:
+            shown["unfinished"] = stopped
+            tell(f"{config.run}: {stopped}")
     else:
         assert config.model is not None
         check_beside(config)
@@ -268,6 +279,12 @@ def model_and_data(
     models.check_head(model, as_float(data.images[torch.arange(min(2, len(data)))]), len(data.classes))
     space = trained.chosen_space() if trained and own_space else space_of(config.space or "t3", config.genes)
     return model.to(device), data.to(device), space, shown, log
+
+
+def tell(note: str) -> None:
+    """A note on the error stream, once where there are several ranks."""
+    if is_first():
+        Console(stderr=True).print(f"ukemi: {note}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _data(config: EvaluateConfig, name: str, folder: Path | None, size: int | None, seed: int) -> Data:

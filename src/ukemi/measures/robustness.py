@@ -38,6 +38,8 @@ class Robustness:
     """forward passes, counted in images (padding left out)"""
     mean_accuracy: float | None = None
     """mean over all variants and images, where it was asked for"""
+    not_finite: int = 0
+    """images whose logits are NaN or infinite while they are unchanged"""
 
     @property
     def accuracy(self) -> float:
@@ -117,7 +119,8 @@ def _joined(space: Space, rows: Tensor, parts: list[Robustness]) -> Robustness:
     shares = [(part.mean_accuracy, len(part.correct) * len(rows)) for part in parts]
     hits = sum(round(share * tried) for share, tried in shares if share is not None)
     every = hits / sum(tried for _, tried in shares) if parts[0].mean_accuracy is not None else None
-    return Robustness(space, rows, correct, robust, broken_by, sum(part.forwards for part in parts), every)
+    forwards, not_finite = (sum(getattr(part, name) for part in parts) for name in ("forwards", "not_finite"))
+    return Robustness(space, rows, correct, robust, broken_by, forwards, every, not_finite)
 
 
 def _block(
@@ -160,7 +163,8 @@ def _block(
         if report:
             report(len(images) - len(alive) + len(alive) * start // len(order))
     share = hits / (len(images) * len(rows)) if mean else None
-    return Robustness(space, rows, correct.cpu(), robust.cpu(), broken_by.cpu(), forwards, share)
+    lost = int((~clean.isfinite().all(1)).sum())
+    return Robustness(space, rows, correct.cpu(), robust.cpu(), broken_by.cpu(), forwards, share, lost)
 
 
 def far_first(rows: Tensor, space: Space) -> tuple[Tensor, int]:
