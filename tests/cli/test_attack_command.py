@@ -157,6 +157,29 @@ def test_an_attack_without_a_budget_that_gives_up_is_no_robustness(capsys: pytes
     assert json.loads(Path("attack/attack.json").read_text())["notes"] == []
 
 
+def test_square_is_black_box(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--attack", "square", "--epsilon", "0.1", "--steps", "5"]
+    for command in (["attack", *FEW, *flags], ["evaluate", *FEW, *QUICK, *flags]):
+        assert run(command) == 0
+        said = capsys.readouterr().out
+        assert "black-box: the attack is made for this very model" in said and "white-box" not in said
+    page = Path("attack/page.html").read_text()
+    assert "black-box; 95 % interval" in page and "white-box" not in page
+
+
+def test_more_images_than_there_are_and_the_mean_in_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["evaluate", *OWN, "--images", "999999", *QUICK, "--mean-accuracy"]) == 0
+    said = capsys.readouterr()
+    found = json.loads(Path("evaluation/evaluation.json").read_text())
+    many = f"{found['images']:,}"
+    assert said.err == f"ukemi: images: 999,999 are asked for, but there are {many}; all of them are taken\n"
+    assert f"{many} images; robust:" in said.out and f"{100 * found['mean_accuracy']:.1f}" in said.out
+    assert " mean " in said.out and found["share_evaluated"] == 1
+    assert max(map(len, said.out.splitlines())) <= 80
+    assert run(["attack", *OWN, "--images", "999999", "--attack", "fgsm", "--epsilon", "0.1"]) == 0
+    assert f"but there are {many}" in capsys.readouterr().err
+
+
 def test_evaluate_under_an_attack_and_its_gate(capsys: pytest.CaptureFixture[str]) -> None:
     limits = ["--fail-under", "attacked=0.9", "accuracy=0.1", "--junit", "gate.xml"]
     assert run(["evaluate", *FEW, *QUICK, *PGD, *limits]) == 1

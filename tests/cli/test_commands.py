@@ -398,6 +398,28 @@ def test_an_unfinished_training_is_measured_with_a_note_and_passes_no_gate(
     assert not Path("gated").exists()
 
 
+def test_resuming_says_what_is_left_to_do(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(small(images, "--out", "here")) == 0
+    weights = Path("here/model.safetensors").read_bytes()
+    capsys.readouterr()
+    assert run(["train", "--resume", "here"]) == 0
+    assert "ukemi: here is finished: all 2 epochs are trained" in capsys.readouterr().err
+    assert Path("here/model.safetensors").read_bytes() == weights
+    Path("here/model.safetensors").unlink()
+    for path in newest(Path("here/checkpoints")):
+        path.write_bytes(path.read_bytes()[:-100])
+    assert run(["train", "--resume", "here"]) == 2
+    said = capsys.readouterr().err
+    assert "resume: here holds no whole checkpoint" in said and "The one before it is used" not in said
+
+
+def test_a_loss_that_is_not_finite_promises_no_weights(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(small(images, "--out", "here", "--learning-rate", "1e30")) == 3
+    said = capsys.readouterr().err
+    assert "is not finite" in said and "are left out" in said and "step before" not in said
+    assert not newest(Path("here/checkpoints"))
+
+
 def test_a_run_needs_a_folder(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("file").write_text("")
     for out, said in (

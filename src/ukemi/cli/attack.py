@@ -8,7 +8,7 @@ from rich.console import Console
 from ukemi import reports
 from ukemi.attacks.config import AttackSettings
 from ukemi.cli.attacking import STYX, attacked, bar
-from ukemi.cli.evaluate import BroughtConfig, EvaluateConfig, check_beside, model_and_data
+from ukemi.cli.evaluate import BroughtConfig, EvaluateConfig, check_beside, few_of, model_and_data
 from ukemi.cli.parse import parse
 from ukemi.data import is_shared
 from ukemi.errors import UserError
@@ -18,7 +18,6 @@ from ukemi.schema import Named
 from ukemi.training.checkpoints import check_folder
 from ukemi.training.parallel import check_measured, measuring
 from ukemi.training.sets import Recorder, in_one, write_set
-from ukemi.training.setup import fixed_subset
 
 
 class AttackCommandConfig(AttackSettings, BroughtConfig):
@@ -53,8 +52,7 @@ def run(arguments: list[str]) -> int:
         with ranks.together():
             model, data, _, named, _ = model_and_data(brought, device, varied=False)
         check_measured(config, model, data, ranks)
-        if config.images is not None:
-            data = fixed_subset(data, min(config.images, len(data)), config.seed)
+        data = few_of(data, config)
         with bar("attack", len(data)) as report:
             result = attacked(model, data, told, recorder, report=report, ranks=ranks)
         made = recorder.set(model, data, told, data=str(named["data"]), split=config.split, seed=config.seed)

@@ -15,7 +15,7 @@ from torch import nn
 from ukemi import data as data_room
 from ukemi import models, reports
 from ukemi.attacks.config import AttackSettings
-from ukemi.cli.attacking import attacked_by, attacks_of, bar, set_of, transferred
+from ukemi.cli.attacking import Limited, attacked_by, attacks_of, bar, set_of, transferred
 from ukemi.cli.parse import parse
 from ukemi.data import Data, as_float
 from ukemi.errors import UserError
@@ -122,8 +122,7 @@ def run(arguments: list[str]) -> int:
                 )
         check_measured(config, model, data, ranks)
         transfer = transferred(model, data, dict(zip(config.adversarial_set, sets, strict=True)), config, ranks)
-        if config.images is not None:
-            data = fixed_subset(data, min(config.images, len(data)), config.seed)
+        data = few_of(data, config)
         attacked = attacked_by(model, data, attacks, config.seed, ranks) if attacks else []
         began = monotonic()
         found = measured(model, data, space, config.grid or config.levels, mean=config.mean_accuracy, ranks=ranks)
@@ -279,6 +278,15 @@ def model_and_data(
     models.check_head(model, as_float(data.images[torch.arange(min(2, len(data)))]), len(data.classes))
     space = trained.chosen_space() if trained and own_space else space_of(config.space or "t3", config.genes)
     return model.to(device), data.to(device), space, shown, log
+
+
+def few_of(data: Data, config: Limited) -> Data:
+    """The images that are asked for; where there are fewer, that is said."""
+    if config.images is None:
+        return data
+    if config.images > len(data):
+        tell(f"images: {config.images:,} are asked for, but there are {len(data):,}; all of them are taken")
+    return fixed_subset(data, min(config.images, len(data)), config.seed)
 
 
 def tell(note: str) -> None:

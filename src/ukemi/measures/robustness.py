@@ -51,8 +51,9 @@ class Robustness:
 
     @property
     def share_evaluated(self) -> float:
-        """Forward passes as a share of those that evaluating every variant of every image would take."""
-        return self.forwards / (len(self.correct) * (len(self.grid) + 1))
+        """Forward passes as a share of those that every variant of every image takes (unchanged it is judged once)."""
+        changed, _ = far_first(self.grid, self.space)
+        return self.forwards / (len(self.correct) * (len(changed) + 1))
 
 
 def robust_accuracy(

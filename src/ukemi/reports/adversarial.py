@@ -15,7 +15,7 @@ from ukemi.data import Data
 from ukemi.measures.examples import drawn
 from ukemi.models.inference import default_chunk, home_of, logits
 from ukemi.reports import charts, words
-from ukemi.reports.attacks import NORMS, AttackResult, attack_row, distance_said, share_said, title_of
+from ukemi.reports.attacks import NORMS, AttackResult, attack_row, distance_said, share_said, sight_of, title_of
 from ukemi.reports.gallery import gallery, name_of
 from ukemi.reports.notes import notes
 from ukemi.reports.page import flat, template
@@ -182,7 +182,7 @@ def _tiles(result: AttackResult) -> list[dict[str, Any]]:
         (
             "accuracy under attack",
             words.percent(found.attacked_accuracy),
-            f"white-box; 95 % interval {100 * low:.1f} to {100 * high:.1f}",
+            f"{sight_of(result.config)}; 95 % interval {100 * low:.1f} to {100 * high:.1f}",
         ),
         ("robustness", share_said(found.robustness), "1 − fooled / recognised (STYX)"),
         (
