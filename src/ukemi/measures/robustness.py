@@ -77,6 +77,8 @@ def robust_accuracy(
         if not isinstance(given, Tensor):
             raise UserError(f"{field}: a torch tensor is needed, but a {type(given).__name__} was given.")
     space = space_of(space) if isinstance(space, str) else space
+    if not isinstance(space, Space):
+        raise UserError(f"space: a ukemi.Space or the name of one is needed, but {space!r} was given.")
     classes = [str(number) for number in range(max(2, int(labels.max()) + 1))] if len(labels) else None
     data = labelled(images, labels, classes, name="images")
     return robustness_of(model, data, space, grid, mean=mean, chunk=chunk, report=report)
