@@ -154,7 +154,7 @@ def test_a_space_may_be_named() -> None:
     assert robust_accuracy(Brightest(), images, labels, "t2").space == T2
     with pytest.raises(UserError, match="space: 't9' is none of"):
         robust_accuracy(Brightest(), images, labels, "t9")
-    with pytest.raises(UserError, match="space: a ukemi.Space or the name of one is needed, but 3 was given"):
+    with pytest.raises(UserError, match=r"space: a ukemi\.Space or the name of one is needed, but 3 was given"):
         robust_accuracy(Brightest(), images, labels, 3)  # type: ignore[arg-type]
 
 
