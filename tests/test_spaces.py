@@ -47,6 +47,15 @@ def test_grid_with_levels_of_its_own() -> None:
             T2.grid(levels)
 
 
+def test_a_grid_too_large_to_hold_is_refused_before_it_is_made() -> None:
+    said = r"^levels: 300 levels of t3 are 8,100,000,000 variants; at most 1,000,000 are allowed\.$"
+    with pytest.raises(UserError, match=said):
+        T3.grid(300)
+    with pytest.raises(UserError, match=r"levels: 101 x 100 x 100 levels of t2 are 1,010,000 variants"):
+        T2.grid((101, 100, 100))
+    assert T2.check_levels(100) == [100, 100, 100]
+
+
 def genes() -> st.SearchStrategy[Gene]:
     def make(low: float, width: float, levels: int, share: float) -> Gene:
         high = low + width

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
-from math import isfinite
+from math import isfinite, prod
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -37,6 +37,8 @@ PROTOCOLS = {
 """Whose operators `vary` applies, with the built-in genes that each has. All but `ukemi` are for regression only."""
 CONTINUOUS_LEVELS = 65535
 """A continuous gene is drawn on a lattice this fine (16 bits), so that ends and middle are exact."""
+MOST_VARIANTS = 1_000_000
+"""A grid has at most so many chromosomes: they are held in memory, and each is a forward pass per image."""
 
 
 @dataclass(frozen=True)
@@ -180,11 +182,22 @@ class Space:
         >>> len(T3.grid(3)), len(T6.grid(3))
         (81, 2187)
         """
+        counts = self.check_levels(levels)
+        axes = [_axis(gene, count) for gene, count in zip(self.genes, counts, strict=True)]
+        return torch.tensor(list(product(*axes)), dtype=torch.float32)
+
+    def check_levels(self, levels: int | Sequence[int]) -> list[int]:
+        """One number of levels per gene, or a `UserError` where the grid would be empty or too large to hold."""
         counts = [levels] * len(self) if isinstance(levels, int) else list(levels)
         if len(counts) != len(self) or min(counts) < 1:
             raise UserError(f"levels: one number of at least 1, or {len(self)} of them, is needed, not {levels}.")
-        axes = [_axis(gene, count) for gene, count in zip(self.genes, counts, strict=True)]
-        return torch.tensor(list(product(*axes)), dtype=torch.float32)
+        if prod(counts) > MOST_VARIANTS:
+            said = " x ".join(map(str, counts)) if len(set(counts)) > 1 else counts[0]
+            raise UserError(
+                f"levels: {said} levels of {self.name} are {prod(counts):,} variants; at most {MOST_VARIANTS:,} are"
+                " allowed."
+            )
+        return counts
 
     def contains(self, genes: Tensor) -> Tensor:
         """Which chromosomes `[..., G]` lie inside every range, compared in float32: bool `[...]`."""
@@ -316,6 +329,17 @@ GRIDS: dict[str, tuple[str, Callable[[tuple[int, int]], Space], Sequence[int] | 
     "engstrom-775": ("31 rotations x 5 x 5 translations of ±3 pixels", engstrom, (31, 5, 5)),
 }
 """Named grids: what it is, its space for images of a size (height, width), its levels."""
+
+
+def grid_of(space: Space, grid: int | str | Tensor, size: tuple[int, int]) -> tuple[Space, Tensor]:
+    """The space and the rows `[rows, G]` of a grid given as a number of levels, a name of `GRIDS`, or chromosomes."""
+    if isinstance(grid, str):
+        return named_grid(grid, size)
+    if not isinstance(grid, int):
+        return space, space.check(grid, "grid")
+    if grid < 2:
+        raise UserError(f"grid: at least 2 levels per gene are needed, but {grid} was given.")
+    return space, space.grid(grid)
 
 
 def named_grid(name: str, size: tuple[int, int]) -> tuple[Space, Tensor]:

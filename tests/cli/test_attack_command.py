@@ -128,6 +128,58 @@ def test_every_kind_of_attack_makes_a_page(attack: list[str]) -> None:
     assert "<html" in Path("attack/page.html").read_text() and found["attack"]["name"] == attack[0]
 
 
+def test_logits_that_are_not_finite_are_told(
+    weights: dict[str, torch.Tensor], capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_file({name: tensor * torch.nan for name, tensor in weights.items()}, "tiny.safetensors")
+    said = "The model gives NaN or infinite logits for 60 of 60 images; these count as wrong."
+    for command in (["evaluate", *FEW, *QUICK, *PGD], ["attack", *FEW, *PGD]):
+        assert run(command) == 0
+        assert said in " ".join(capsys.readouterr().out.split())
+    for name in ("evaluation/evaluation.json", "attack/attack.json"):
+        found = json.loads(Path(name).read_text())
+        assert found["not_finite"] == 60 and found["notes"] == [said]
+        assert said in (Path(name).parent / "page.html").read_text()
+
+
+def test_an_attack_without_a_budget_that_gives_up_is_no_robustness(capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["--attack", "carlini-wagner", "--steps", "2", "--searches", "1"]
+    for command in (["attack", *FEW, *few], ["evaluate", *FEW, *QUICK, *few]):
+        assert run(command) == 0
+        assert "more steps or searches may be needed, and this is not robustness" in " ".join(
+            capsys.readouterr().out.split()
+        )
+    for name in ("evaluation/evaluation.json", "attack/attack.json"):
+        found = json.loads(Path(name).read_text())
+        assert found["not_finite"] == 0 and "it has no budget, so it should fool nearly all" in found["notes"][0]
+        assert found["notes"][0] in (Path(name).parent / "page.html").read_text().replace("&amp;", "&")
+    assert run(["attack", *FEW, "--attack", "deepfool"]) == 0
+    assert json.loads(Path("attack/attack.json").read_text())["notes"] == []
+
+
+def test_square_is_black_box(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--attack", "square", "--epsilon", "0.1", "--steps", "5"]
+    for command in (["attack", *FEW, *flags], ["evaluate", *FEW, *QUICK, *flags]):
+        assert run(command) == 0
+        said = capsys.readouterr().out
+        assert "black-box: the attack is made for this very model" in said and "white-box" not in said
+    page = Path("attack/page.html").read_text()
+    assert "black-box; 95 % interval" in page and "white-box" not in page
+
+
+def test_more_images_than_there_are_and_the_mean_in_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["evaluate", *OWN, "--images", "999999", *QUICK, "--mean-accuracy"]) == 0
+    said = capsys.readouterr()
+    found = json.loads(Path("evaluation/evaluation.json").read_text())
+    many = f"{found['images']:,}"
+    assert said.err == f"ukemi: images: 999,999 are asked for, but there are {many}; all of them are taken\n"
+    assert f"{many} images; robust:" in said.out and f"{100 * found['mean_accuracy']:.1f}" in said.out
+    assert " mean " in said.out and found["share_evaluated"] == 1
+    assert max(map(len, said.out.splitlines())) <= 80
+    assert run(["attack", *OWN, "--images", "999999", "--attack", "fgsm", "--epsilon", "0.1"]) == 0
+    assert f"but there are {many}" in capsys.readouterr().err
+
+
 def test_evaluate_under_an_attack_and_its_gate(capsys: pytest.CaptureFixture[str]) -> None:
     limits = ["--fail-under", "attacked=0.9", "accuracy=0.1", "--junit", "gate.xml"]
     assert run(["evaluate", *FEW, *QUICK, *PGD, *limits]) == 1
@@ -223,6 +275,7 @@ def test_transfer_stands_beside_the_white_box_result(
         (["--attack", "pgd"], "epsilon: pgd needs it"),
         (["--attack", "fgsm", "--epsilon", "0.1", "--steps", "3"], "steps: fgsm"),
         (["--attack", "deepfool", "--epsilon", "0.1"], "epsilon: deepfool"),
+        ([*PGD[:-1], "0"], "steps: should be greater than or equal to 1, but 0 was given."),
         (["--epsilon", "2"], "epsilon: it should lie in 0 to 1 for linf, but 2 was given."),
         (["--epsilon=-1"], "epsilon: should be greater than or equal to 0"),
         (["--epsilon", "0.1", "--images", "0"], "images: should be greater than or equal to 1"),
@@ -252,6 +305,8 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
         (["--attack", "pgd", "--epsilon", "0.1", "--epsilons", "0.1"], "epsilons: give --epsilon or --epsilons"),
         (["--attack", "pgd", "--epsilons", "0", "3"], "epsilon: it should lie in 0 to 1"),
         (["--attack", "pgd"], "epsilon: pgd needs it"),
+        (["--levels", "300"], "levels: 300 levels of t3 are 8,100,000,000 variants; at most 1,000,000 are allowed."),
+        ([*PGD[:-1], "0", "--fail-under", "attacked=0.5"], "steps: should be greater than or equal to 1"),
         (["--fail-under", "attacked=0.5"], "fail-under: attacked needs --attack beside it."),
         (["--adversarial-set", "none.safetensors"], "adversarial-set: there is no file none.safetensors."),
         (["--adversarial-set", "tiny.safetensors"], "adversarial-set: tiny.safetensors was not written by ukemi."),

@@ -151,6 +151,28 @@ def test_a_folder_with_a_run_is_not_written_over(images: Path, capsys: pytest.Ca
     assert "already holds a run" in capsys.readouterr().err and Path("here/log.jsonl").read_bytes() == before
 
 
+ADVERSARIAL = ["--objective", "adversarial"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--objective.epsilon", "2"], "objective.epsilon: it should lie in 0 to 1 for linf, but 2 was given."),
+        (["--objective.norm", "l2", "--objective.epsilon", "17"], "objective.epsilon: it should lie in 0 to 16 for l2"),
+        (["--objective.norm", "l1", "--objective.epsilon", "300"], "it should lie in 0 to 256 for l1"),
+        (["--objective.attack", "deepfool"], "objective.attack: an attack that takes epsilon and norm is needed"),
+        (["--objective.attack", "square"], "but square takes no norm"),
+        (["--objective.attack", "fgsm", "--objective.steps", "3"], "objective.steps: fgsm"),
+    ],
+)
+def test_a_budget_that_does_not_fit_is_refused_before_anything_is_written(
+    flags: list[str], said: str, images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(small(images, "--out", "here", *ADVERSARIAL, *flags)) == 2
+    err = capsys.readouterr().err
+    assert said in err and err.count("\n") == 1 and not Path("here").exists()
+
+
 def bad_pictures(images: Path, kind: str) -> None:
     if kind == "corrupt":
         (images / "train" / "dark" / "x.png").write_bytes(b"\x89PNG\r\n\x1a\nnothing")
@@ -319,7 +341,11 @@ def test_another_persons_code_fails_with_2_and_says_where(
         (["--junit", "x.xml"], "--fail-under is needed beside it"),
         (["--junit", ".", "--fail-under", "robust=0"], "is a folder"),
         (["--out", "file"], "is a file"),
+        (["--out", "file/sub"], "is a file; file/sub can't be made in it."),
+        (["--junit", "file/x.xml", "--fail-under", "robust=0"], "junit: file is a file; a folder is needed."),
+        (["--out", ""], "out: a value is needed, but '' was given."),
         (["--grid", "nope"], "grid: 'nope' is none of"),
+        (["--grid", "t6-2187", "--space", "t3"], "grid: t6-2187 brings its own space; give --grid or a space"),
     ],
 )
 def test_what_can_be_known_before_is_said_before(
@@ -327,6 +353,100 @@ def test_what_can_be_known_before_is_said_before(
 ) -> None:
     Path("file").write_text("")
     assert run(["evaluate", "anything", *flags]) == 2 and said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["evaluate", "attack", "selfcheck", "search"])
+def test_what_can_not_be_written_is_said_before(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the run is looked for: there is none."""
+
+    def refuse(*, dir: Path) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr("ukemi.training.checkpoints.TemporaryFile", refuse)
+    epsilon = ["--epsilon", "0.1"] if command in ("attack", "selfcheck") else []
+    assert run([command, "nothing", "--out", "there", *epsilon]) == 2
+    assert capsys.readouterr().err == "ukemi: out: there can't be written (Read-only file system).\n"
+
+
+def test_an_unfinished_training_is_measured_with_a_note_and_passes_no_gate(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(small(images, "--out", "here")) == 0
+    few = ["--images", "6", "--device", "cpu"]
+    capsys.readouterr()
+    assert run(["evaluate", "here", *few, "--landscapes", "0"]) == 0 and "unfinished" not in capsys.readouterr().err
+    assert json.loads(Path("here/evaluation/evaluation.json").read_text())["notes"] == []
+    Path("here/model.safetensors").unlink()
+    newest(Path("here/checkpoints"))[0].unlink()
+    said = "epoch 1 of 2: a checkpoint of an unfinished training"
+    for command, flags, name in (
+        ("evaluate", ["--landscapes", "0"], "evaluation"),
+        ("attack", ["--epsilon", "0.1", "--steps", "2"], "attack"),
+        ("selfcheck", ["--steps", "4", "--queries", "4"], "selfcheck"),
+        ("search", ["--generations", "1", "--seeds", "1", "--methods", "random"], "search"),
+    ):
+        assert run([command, "here", *few, *flags]) in (0, 1)
+        assert capsys.readouterr().err.splitlines()[0] == f"ukemi: here: {said}"
+        found = json.loads(Path("here", name, f"{name}.json").read_text())
+        assert found["settings"]["unfinished"] == said and said in Path("here", name, "page.html").read_text()
+        assert found.get("notes", [f"The weights are those of {said}."]) == [f"The weights are those of {said}."]
+    assert run(["evaluate", "here", *few, "--fail-under", "accuracy=0", "--out", "gated"]) == 2
+    assert "fail-under: here has no finished weights, only epoch 1 of 2" in capsys.readouterr().err
+    assert not Path("gated").exists()
+
+
+def test_resuming_says_what_is_left_to_do(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(small(images, "--out", "here")) == 0
+    weights = Path("here/model.safetensors").read_bytes()
+    capsys.readouterr()
+    assert run(["train", "--resume", "here"]) == 0
+    assert "ukemi: here is finished: all 2 epochs are trained" in capsys.readouterr().err
+    assert Path("here/model.safetensors").read_bytes() == weights
+    Path("here/model.safetensors").unlink()
+    for path in newest(Path("here/checkpoints")):
+        path.write_bytes(path.read_bytes()[:-100])
+    assert run(["train", "--resume", "here"]) == 2
+    said = capsys.readouterr().err
+    assert "resume: here holds no whole checkpoint" in said and "The one before it is used" not in said
+
+
+def test_a_loss_that_is_not_finite_promises_no_weights(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(small(images, "--out", "here", "--learning-rate", "1e30")) == 3
+    said = capsys.readouterr().err
+    assert "is not finite" in said and "are left out" in said and "step before" not in said
+    assert not newest(Path("here/checkpoints"))
+
+
+def test_a_run_needs_a_folder(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("file").write_text("")
+    for out, said in (
+        ("file", "out: file is a file; a folder is needed."),
+        ("file/sub", "file/sub can't be made in it."),
+        ("", "out: a value is needed, but '' was given."),
+    ):
+        assert run(small(images, "--out", out)) == 2
+        err = capsys.readouterr().err
+        assert said in err and err.count("\n") == 1 and not Path("config.toml").exists()
+
+
+@pytest.mark.parametrize("command", ["evaluate", "attack", "selfcheck", "search"])
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["demo-cnn", "--mean", "0.9", "--std", "0.01"], "mean: demo-cnn brings its normalisation with its weights"),
+        (["demo-cnn", "--mean", "0.9"], "mean: demo-cnn brings its normalisation with its weights"),
+        (["mine"], "model: 'mine' is not a known network (known are"),
+    ],
+)
+def test_what_a_known_network_does_not_take(
+    command: str, flags: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--data", "fashion-mini", "--model", *flags]
+    assert run([command, *given, *(["--epsilon", "0.1"] if command == "attack" else [])]) == 2
+    err = capsys.readouterr().err
+    assert said in err and err.count("\n") == 1
 
 
 @pytest.mark.parametrize("flag", ["--learning-rate", "--checkpoint-minutes", "--weight-decay"])

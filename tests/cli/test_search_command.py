@@ -104,6 +104,7 @@ def test_methods_are_read_with_their_settings() -> None:
         (["--seeds", "0"], "seeds: should be greater than or equal to 1"),
         (["--images", "0"], "images: should be greater than or equal to 1"),
         (["--grid", "nope"], "grid: 'nope' is none of"),
+        (["--levels", "300"], "levels: 300 levels of t3 are 8,100,000,000 variants"),
         (["--space", "t9"], "space: 't9' is none of"),
         (["--device", "cuda:99"], "device: 'cuda:99' is not there"),
         (["--out", "file"], "out: file is a file"),

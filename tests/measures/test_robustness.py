@@ -62,7 +62,7 @@ def test_same_verdict_as_the_slow_evaluation(chunk: int, space: Space, tiny_net:
     whole = robust_accuracy(tiny_net, few.images, few.labels, space, rows, chunk=chunk, mean=True)
     assert torch.equal(whole.robust, found.robust) and torch.equal(whole.correct, found.correct)
     assert whole.mean_accuracy == pytest.approx(right[1:].double().mean().item(), abs=1e-12)
-    assert found.mean_accuracy is None
+    assert found.mean_accuracy is None and whole.share_evaluated == 1
 
 
 @given(st.lists(st.floats(0, 1, width=32), min_size=2, max_size=30))
@@ -138,12 +138,24 @@ def test_plain_accuracy(fashion: DataSet, tiny_net: nn.Module) -> None:
         (torch.zeros(0, 1, 8, 8), [], 3, "no image"),
         (torch.zeros(3, 1, 8, 8), [0, 1, 0], torch.tensor([[2.0]]), "brightness should lie in -0.2 to 0.2"),
         (torch.zeros(3, 1, 8, 8), [0, 1, 0], "nothing", "grid: 'nothing' is none of"),
+        (torch.zeros(3, 1, 8, 8), [0, 1, 0], 1, "grid: at least 2 levels per gene are needed, but 1 was given"),
+        (torch.zeros(3, 1, 8, 8), [0, 1, 0], 2_000_000, "levels: 2000000 levels of light are 2,000,000 variants"),
+        (torch.zeros(3, 1, 8, 8).numpy(), [0, 1, 0], 3, "images: a torch tensor is needed, but a ndarray was given"),
         (torch.zeros(3, 8), [0, 1, 0], 3, "shape"),
     ],
 )
 def test_bad_input_is_named(images: Tensor, labels: list[int], grid: object, said: str) -> None:
     with pytest.raises(UserError, match=said):
         robust_accuracy(Brightest(), images, torch.tensor(labels), LIGHT, grid)  # type: ignore[arg-type]
+
+
+def test_a_space_may_be_named() -> None:
+    images, labels = torch.zeros(4, 1, 8, 8), torch.zeros(4, dtype=torch.long)
+    assert robust_accuracy(Brightest(), images, labels, "t2").space == T2
+    with pytest.raises(UserError, match="space: 't9' is none of"):
+        robust_accuracy(Brightest(), images, labels, "t9")
+    with pytest.raises(UserError, match=r"space: a ukemi\.Space or the name of one is needed, but 3 was given"):
+        robust_accuracy(Brightest(), images, labels, 3)  # type: ignore[arg-type]
 
 
 def test_logits_that_are_not_finite_are_wrong() -> None:

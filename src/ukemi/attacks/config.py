@@ -26,7 +26,7 @@ class AttackSettings(Schema):
     """Budget of a fixed-budget attack, in pixels of 0..1: 8/255."""
     norm: Literal["l1", "l2", "linf"] | None = None
     """The distance that is bounded or made small."""
-    steps: Annotated[int, Field(ge=0)] | None = None
+    steps: Annotated[int, Field(ge=1)] | None = None
     """Steps of an iterative attack."""
     step_size: Annotated[Number, Field(gt=0)] | None = None
     """Length of one step."""

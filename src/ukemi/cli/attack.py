@@ -8,15 +8,16 @@ from rich.console import Console
 from ukemi import reports
 from ukemi.attacks.config import AttackSettings
 from ukemi.cli.attacking import STYX, attacked, bar
-from ukemi.cli.evaluate import BroughtConfig, EvaluateConfig, check_beside, model_and_data
+from ukemi.cli.evaluate import BroughtConfig, EvaluateConfig, check_beside, few_of, model_and_data
 from ukemi.cli.parse import parse
 from ukemi.data import is_shared
 from ukemi.errors import UserError
+from ukemi.ranks import is_first
 from ukemi.reports.adversarial import SET
 from ukemi.schema import Named
+from ukemi.training.checkpoints import check_folder
 from ukemi.training.parallel import check_measured, measuring
 from ukemi.training.sets import Recorder, in_one, write_set
-from ukemi.training.setup import fixed_subset
 
 
 class AttackCommandConfig(AttackSettings, BroughtConfig):
@@ -51,8 +52,7 @@ def run(arguments: list[str]) -> int:
         with ranks.together():
             model, data, _, named, _ = model_and_data(brought, device, varied=False)
         check_measured(config, model, data, ranks)
-        if config.images is not None:
-            data = fixed_subset(data, min(config.images, len(data)), config.seed)
+        data = few_of(data, config)
         with bar("attack", len(data)) as report:
             result = attacked(model, data, told, recorder, report=report, ranks=ranks)
         made = recorder.set(model, data, told, data=str(named["data"]), split=config.split, seed=config.seed)
@@ -75,6 +75,8 @@ def run(arguments: list[str]) -> int:
     reports.write_attack(out, seen)
     console = Console(highlight=False)
     console.print(reports.attack_table(result))
+    for note in reports.attack_notes(seen):
+        console.print(note, style="yellow", markup=False)
     console.print(f"set:     {out / SET}\nnumbers: {out / 'attack.json'}\npage:    {out / 'page.html'}", soft_wrap=True)
     return 0
 
@@ -92,5 +94,5 @@ def _check(config: AttackCommandConfig) -> None:
     if config.run is None and config.data is None:
         raise UserError("data: attack --model needs --data: a data set by name, an image folder or an .npz file.")
     check_beside(config)
-    if _out(config).is_file():
-        raise UserError(f"out: {_out(config)} is a file; a folder is needed.")
+    if is_first():
+        check_folder(_out(config))

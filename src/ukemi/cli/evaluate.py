@@ -1,9 +1,10 @@
 """`ukemi evaluate`."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 import torch
 import tyro
@@ -14,19 +15,19 @@ from torch import nn
 from ukemi import data as data_room
 from ukemi import models, reports
 from ukemi.attacks.config import AttackSettings
-from ukemi.cli.attacking import attacked_by, attacks_of, bar, set_of, transferred
+from ukemi.cli.attacking import Limited, attacked_by, attacks_of, bar, set_of, transferred
 from ukemi.cli.parse import parse
 from ukemi.data import Data, as_float
 from ukemi.errors import UserError
 from ukemi.measures import Robustness, robustness_of
 from ukemi.measures.attacks import as_csv
-from ukemi.ranks import Ranks
+from ukemi.ranks import Ranks, is_first
 from ukemi.schema import Fixed, Named, Number, Schema
 from ukemi.spaces import GRIDS, Gene, Space, space_of
-from ukemi.training.checkpoints import write_whole
+from ukemi.training.checkpoints import check_file, check_folder, write_whole
 from ukemi.training.parallel import check_measured, measuring
 from ukemi.training.run import Run
-from ukemi.training.setup import fixed_subset, trained_model
+from ukemi.training.setup import fixed_subset, trained_model, unfinished
 
 
 class BroughtConfig(Schema):
@@ -112,10 +113,16 @@ def run(arguments: list[str]) -> int:
     with measuring(config.device) as (ranks, device):
         with ranks.together():
             model, data, space, settings, log = model_and_data(config, device)
+            if config.grid is None:
+                space.check_levels(config.levels)
+            if limits and "unfinished" in settings:
+                raise UserError(
+                    f"fail-under: {config.run} has no finished weights, only {settings['unfinished']}; finish it with"
+                    f" `ukemi train --resume {config.run}`."
+                )
         check_measured(config, model, data, ranks)
         transfer = transferred(model, data, dict(zip(config.adversarial_set, sets, strict=True)), config, ranks)
-        if config.images is not None:
-            data = fixed_subset(data, min(config.images, len(data)), config.seed)
+        data = few_of(data, config)
         attacked = attacked_by(model, data, attacks, config.seed, ranks) if attacks else []
         began = monotonic()
         found = measured(model, data, space, config.grid or config.levels, mean=config.mean_accuracy, ranks=ranks)
@@ -150,6 +157,8 @@ def run(arguments: list[str]) -> int:
         console.print(reports.attacks_table(attacked))
     if transfer:
         console.print(reports.transfer_table(transfer))
+    for note in reports.evaluation_notes(evaluation):
+        console.print(note, style="yellow", markup=False)
     console.print(f"numbers: {out / 'evaluation.json'}\npage:    {out / 'page.html'}", soft_wrap=True)
     if attacked:
         console.print(f"attacks: {out / 'attacks.csv'}", soft_wrap=True)
@@ -172,14 +181,34 @@ def _checked(config: EvaluateConfig) -> dict[str, float]:
         raise UserError("fail-under: attacked needs --attack beside it.")
     if config.junit is not None and not limits:
         raise UserError("junit: a JUnit file holds the limits, so --fail-under is needed beside it.")
-    if config.junit is not None and config.junit.is_dir():
-        raise UserError(f"junit: {config.junit} is a folder; the name of a file is needed.")
-    if _out(config).is_file():
-        raise UserError(f"out: {_out(config)} is a file; a folder is needed.")
-    if config.grid is not None and config.grid not in GRIDS:
-        raise UserError(f"grid: {config.grid!r} is none of {', '.join(GRIDS)}.")
+    if config.junit is not None and is_first():
+        check_file(config.junit, "junit")
+    if is_first():
+        check_folder(_out(config))
+    check_grid(config)
     check_beside(config)
     return limits
+
+
+class Varied(Protocol):
+    """What a command says about the variants that it measures."""
+
+    @property
+    def grid(self) -> str | None: ...
+    @property
+    def space(self) -> str | None: ...
+    @property
+    def genes(self) -> Sequence[Gene]: ...
+
+
+def check_grid(config: Varied) -> None:
+    """A named grid has to be known, and brings its own space."""
+    if config.grid is None:
+        return
+    if config.grid not in GRIDS:
+        raise UserError(f"grid: {config.grid!r} is none of {', '.join(GRIDS)}.")
+    if config.space is not None or config.genes:
+        raise UserError(f"grid: {config.grid} brings its own space; give --grid or a space, not both.")
 
 
 def check_beside(config: BroughtConfig) -> None:
@@ -188,6 +217,19 @@ def check_beside(config: BroughtConfig) -> None:
     if config.run is not None and beside:
         raise UserError(
             f"{beside[0].replace('_', '-')}: a run brings its own model, so it can't stand beside {config.run}."
+        )
+    if config.model is None or ":" in config.model:
+        return
+    if config.model not in models.MODELS:
+        raise UserError(
+            f"model: {config.model!r} is not a known network (known are {', '.join(models.MODELS)}) nor your own as"
+            " package.module:factory."
+        )
+    beside = [name for name in ("mean", "std", "model_arguments") if getattr(config, name)]
+    if beside:
+        raise UserError(
+            f"{beside[0].replace('_', '-')}: {config.model} brings its normalisation with its weights; this is for your"
+            " own model, package.module:factory."
         )
 
 
@@ -221,8 +263,13 @@ def model_and_data(
         model, data = trained_model(Run(config.run), trained, data)
         shown = {"model": trained.model, "data": trained.data, "augmenter": trained.augmenter.name, **shown}
         log = Run(config.run).read_log()
+        stopped = unfinished(Run(config.run), trained)
+        if stopped is not None:
+            shown["unfinished"] = stopped
+            tell(f"{config.run}: {stopped}")
     else:
         assert config.model is not None
+        check_beside(config)
         if config.data is None:
             raise UserError("data: evaluate --model needs --data: a data set by name, an image folder or an .npz file.")
         trained = None
@@ -233,6 +280,21 @@ def model_and_data(
     return model.to(device), data.to(device), space, shown, log
 
 
+def few_of(data: Data, config: Limited) -> Data:
+    """The images that are asked for; where there are fewer, that is said."""
+    if config.images is None:
+        return data
+    if config.images > len(data):
+        tell(f"images: {config.images:,} are asked for, but there are {len(data):,}; all of them are taken")
+    return fixed_subset(data, min(config.images, len(data)), config.seed)
+
+
+def tell(note: str) -> None:
+    """A note on the error stream, once where there are several ranks."""
+    if is_first():
+        Console(stderr=True).print(f"ukemi: {note}", highlight=False, markup=False, soft_wrap=True)
+
+
 def _data(config: EvaluateConfig, name: str, folder: Path | None, size: int | None, seed: int) -> Data:
     """A run's own seed decides what its test part is: another one would put training images into it."""
     found = data_room.load(name, folder=config.data_folder or folder, size=config.size or size, seed=seed)
@@ -240,11 +302,10 @@ def _data(config: EvaluateConfig, name: str, folder: Path | None, size: int | No
 
 
 def _named_model(config: EvaluateConfig, name: str, data: Data) -> nn.Module:
-    mean, std = config.mean or None, config.std or None
     if ":" in name:
-        return models.load_own(name, config.model_arguments, config.weights, mean, std)
+        return models.load_own(name, config.model_arguments, config.weights, config.mean or None, config.std or None)
     if config.weights is None:
         raise UserError(f"weights: {name} has no weights of its own; give --weights FILE.safetensors.")
-    model = models.create(name, classes=len(data.classes), channels=data.channels, size=data.size, mean=mean, std=std)
+    model = models.create(name, classes=len(data.classes), channels=data.channels, size=data.size)
     models.load_weights(model, config.weights)
     return model

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from inspect import cleandoc
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -68,6 +69,9 @@ def fill(
         raise UserError("space: give a space by name or [[genes]], not both.")
     if any(argument.partition("=")[0] == "--space" for argument in arguments):
         tables = {name: value for name, value in tables.items() if name != "genes"}
+    for flag, given in pairwise([*arguments, "end"]):
+        if flag.startswith("--") and (given == "" or flag.endswith("=")):
+            raise UserError(f"{flag.strip('-=')}: a value is needed, but '' was given.")
     default = schema(**tables)
     check_flags(default, arguments, command)
     return tyro.cli(

@@ -10,14 +10,15 @@ from torch import nn
 
 from ukemi import reports
 from ukemi.augmenters import AUGMENTERS, AugmenterConfig
-from ukemi.cli.evaluate import BroughtConfig, EvaluateConfig, model_and_data
+from ukemi.cli.evaluate import BroughtConfig, EvaluateConfig, check_beside, check_grid, model_and_data
 from ukemi.cli.parse import parse
 from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.measures import SearchQuality, search_quality
 from ukemi.measures.inner import SEARCHES, Method
 from ukemi.schema import Fixed
-from ukemi.spaces import GRIDS, Gene, Space
+from ukemi.spaces import Gene, Space
+from ukemi.training.checkpoints import check_folder
 from ukemi.training.config import device_of
 from ukemi.training.setup import fixed_subset
 
@@ -67,6 +68,8 @@ def run(arguments: list[str]) -> int:
     device = device_of(config.device)
     brought = EvaluateConfig(**{name: getattr(config, name) for name in BROUGHT})
     model, data, space, named, _ = model_and_data(brought, device)
+    if config.grid is None:
+        space.check_levels(config.levels)
     data = fixed_subset(data, min(config.images, len(data)), config.seed)
     began = monotonic()
     seeds = range(config.seed, config.seed + config.seeds)
@@ -115,15 +118,9 @@ def _checked(config: SearchConfig) -> dict[str, Method]:
         raise UserError("search needs a run folder, or --model with --data (one of the two).")
     if config.run is None and config.data is None:
         raise UserError("data: search --model needs --data: a data set by name, an image folder or an .npz file.")
-    beside = [name for name in ("weights", "mean", "std", "model_arguments") if getattr(config, name)]
-    if config.run is not None and beside:
-        raise UserError(
-            f"{beside[0].replace('_', '-')}: a run brings its own model, so it can't stand beside {config.run}."
-        )
-    if config.grid is not None and config.grid not in GRIDS:
-        raise UserError(f"grid: {config.grid!r} is none of {', '.join(GRIDS)}.")
-    if _out(config).is_file():
-        raise UserError(f"out: {_out(config)} is a file; a folder is needed.")
+    check_beside(config)
+    check_grid(config)
+    check_folder(_out(config))
     return methods
 
 

@@ -9,13 +9,14 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from torch import nn
 
-from ukemi.cli.evaluate import BroughtConfig, EvaluateConfig, model_and_data
+from ukemi.cli.evaluate import BroughtConfig, EvaluateConfig, check_beside, model_and_data
 from ukemi.cli.parse import parse
 from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.measures.reliability import Selfcheck, selfcheck
 from ukemi.reports.selfcheck import selfcheck_table, write_selfcheck
 from ukemi.schema import Number
+from ukemi.training.checkpoints import check_folder
 from ukemi.training.config import device_of
 from ukemi.training.setup import fixed_subset
 
@@ -83,13 +84,8 @@ def _check(config: SelfcheckConfig) -> None:
         raise UserError("selfcheck needs a run folder, or --model with --data (one of the two).")
     if config.run is None and config.data is None:
         raise UserError("data: selfcheck --model needs --data: a data set by name, an image folder or an .npz file.")
-    beside = [name for name in ("weights", "mean", "std", "model_arguments") if getattr(config, name)]
-    if config.run is not None and beside:
-        raise UserError(
-            f"{beside[0].replace('_', '-')}: a run brings its own model, so it can't stand beside {config.run}."
-        )
-    if _out(config).is_file():
-        raise UserError(f"out: {_out(config)} is a file; a folder is needed.")
+    check_beside(config)
+    check_folder(_out(config))
 
 
 def _checked(model: nn.Module, data: Data, config: SelfcheckConfig) -> Selfcheck:

@@ -26,6 +26,7 @@ def run(arguments: list[str]) -> int:
         if rest:
             raise UserError(f"resume: a run goes on as it began, so {' '.join(rest)} can't be given beside it.")
         config = Run.config_of(Path(folder))
+        _tell_finished(Run(Path(folder)), config)
         arguments = ["--config", str(Path(folder) / "config.toml")]
     finished = train(config, resume=folder is not None)
     if not is_first():
@@ -41,6 +42,13 @@ def run(arguments: list[str]) -> int:
     console.print(f"run:     {finished.folder}\nweights: {finished.weights_path}\npage:    {page}")
     console.print(f"next:    ukemi evaluate {finished.folder}")
     return 0
+
+
+def _tell_finished(run: Run, config: TrainConfig) -> None:
+    log = run.read_log() if is_first() and run.weights_path.exists() else []  # a killed run's may end in half a line
+    if log and log[-1]["epoch"] + 1 >= config.epochs:
+        told = f"ukemi: {run.folder} is finished: all {config.epochs} epochs are trained, so nothing is left to do."
+        Console(stderr=True).print(told, highlight=False, markup=False, soft_wrap=True)
 
 
 def _chosen(config: TrainConfig) -> TrainConfig:

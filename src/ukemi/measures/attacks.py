@@ -33,6 +33,8 @@ class UnderAttack:
     norm: Norm
     forwards: int
     backwards: int
+    not_finite: int = 0
+    """images whose logits are NaN or infinite while they are unchanged"""
 
     @property
     def accuracy(self) -> float:
@@ -75,7 +77,8 @@ def _joined(parts: list[UnderAttack]) -> UnderAttack:
     known, fooled, distance = columns
     norm = next((part.norm for part in parts if part.right.any()), parts[0].norm)  # only an attack says its norm
     forwards, backwards = sum(part.forwards for part in parts), sum(part.backwards for part in parts)
-    return UnderAttack(known, fooled, distance, norm, forwards, backwards)
+    not_finite = sum(part.not_finite for part in parts)
+    return UnderAttack(known, fooled, distance, norm, forwards, backwards, not_finite)
 
 
 def _under_attack(
@@ -84,11 +87,12 @@ def _under_attack(
     device = home_of(model)
     chunk = chunk or default_chunk((data.channels, *data.size), device)
     parts: list[tuple[Tensor, Tensor, Tensor]] = []
-    forwards = backwards = 0
+    forwards = backwards = not_finite = 0
     norm: Norm = "linf"
     for positions in torch.arange(len(data)).split(BLOCK):
         batch = data.batch(positions, device)
-        known = right(logits(model, batch.images, chunk), batch.labels)
+        clean = logits(model, batch.images, chunk)
+        known, not_finite = right(clean, batch.labels), not_finite + int((~clean.isfinite().all(1)).sum())
         rows = known.nonzero().flatten()
         fooled, distance = torch.zeros_like(known), torch.full(known.shape, torch.nan, device=device)
         if len(rows):
@@ -101,7 +105,7 @@ def _under_attack(
         if report is not None:
             report(int(positions[-1]) + 1, len(data))
     known, fooled, distance = (torch.cat(column) for column in zip(*parts, strict=True))
-    return UnderAttack(known, fooled, distance, norm, forwards, backwards)
+    return UnderAttack(known, fooled, distance, norm, forwards, backwards, not_finite)
 
 
 def styx_grid() -> dict[str, list[AttackConfig]]:

@@ -18,7 +18,7 @@ from ukemi.errors import UserError
 from ukemi.measures.robustness import Report
 from ukemi.models import check_head
 from ukemi.models.inference import default_chunk, home_of, logits
-from ukemi.spaces import Space, named_grid
+from ukemi.spaces import Space, grid_of
 from ukemi.variations import vary
 
 SEARCHES = ("random", "worst-of", "sensei", "sensei-rw", "sensei-t", "sensei-released", "augmentation", "ukemi")
@@ -117,10 +117,7 @@ def search_quality(
             f"generations and seeds: at least one generation and different seeds are needed, but {generations} and"
             f" {list(seeds)} were given."
         )
-    if isinstance(grid, str):
-        space, rows = named_grid(grid, data.size)
-    else:
-        rows = space.grid(grid) if isinstance(grid, int) else space.check(grid, "grid")
+    space, rows = grid_of(space, grid, data.size)
     if not len(rows):
         raise UserError("grid: at least one chromosome is needed.")
     bench = _Bench.of(model, data)

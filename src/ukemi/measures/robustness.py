@@ -12,7 +12,7 @@ from ukemi.data import Data, labelled, shared
 from ukemi.errors import UserError
 from ukemi.models.inference import default_chunk, home_of, logits, padded, right, scoring
 from ukemi.ranks import Ranks
-from ukemi.spaces import Space, named_grid
+from ukemi.spaces import Space, grid_of, space_of
 from ukemi.variations import vary
 
 BLOCK = 16384
@@ -38,6 +38,8 @@ class Robustness:
     """forward passes, counted in images (padding left out)"""
     mean_accuracy: float | None = None
     """mean over all variants and images, where it was asked for"""
+    not_finite: int = 0
+    """images whose logits are NaN or infinite while they are unchanged"""
 
     @property
     def accuracy(self) -> float:
@@ -49,27 +51,34 @@ class Robustness:
 
     @property
     def share_evaluated(self) -> float:
-        """Forward passes as a share of those that evaluating every variant of every image would take."""
-        return self.forwards / (len(self.correct) * (len(self.grid) + 1))
+        """Forward passes as a share of those that every variant of every image takes (unchanged it is judged once)."""
+        changed, _ = far_first(self.grid, self.space)
+        return self.forwards / (len(self.correct) * (len(changed) + 1))
 
 
 def robust_accuracy(
     model: nn.Module,
     images: Tensor,
     labels: Tensor,
-    space: Space,
+    space: Space | str,
     grid: int | str | Tensor = 3,
     *,
     mean: bool = False,
     chunk: int | None = None,
     report: Report | None = None,
 ) -> Robustness:
-    """Accuracy and robust accuracy of `model` on `images` (uint8, or float in [0, 1]).
+    """Accuracy and robust accuracy of `model` on `images` (uint8, or float in [0, 1]) in a space or one by its name.
 
     `grid` is a number of levels per gene, the name of a grid (`engstrom-775`; it brings its own space), or chromosomes
     `[rows, G]`. Images leave at their first failure and variants far from the identity are tried first, unless `mean`
     asks for the mean accuracy over all variants too, which needs every pass. `chunk` rows go through the model at once.
     """
+    for field, given in (("images", images), ("labels", labels)):
+        if not isinstance(given, Tensor):
+            raise UserError(f"{field}: a torch tensor is needed, but a {type(given).__name__} was given.")
+    space = space_of(space) if isinstance(space, str) else space
+    if not isinstance(space, Space):
+        raise UserError(f"space: a ukemi.Space or the name of one is needed, but {space!r} was given.")
     classes = [str(number) for number in range(max(2, int(labels.max()) + 1))] if len(labels) else None
     data = labelled(images, labels, classes, name="images")
     return robustness_of(model, data, space, grid, mean=mean, chunk=chunk, report=report)
@@ -88,10 +97,7 @@ def robustness_of(
 ) -> Robustness:
     """The same for a data set of any size; only a block of it is on the device at once. Each rank measures its share,
     and all know the whole."""
-    if isinstance(grid, str):
-        space, rows = named_grid(grid, data.size)
-    else:
-        rows = space.grid(grid) if isinstance(grid, int) else space.check(grid, "grid")
+    space, rows = grid_of(space, grid, data.size)
     device = home_of(model)
     if chunk is not None and chunk < 1:
         raise UserError(f"chunk: at least 1 image goes through the model at once, but {chunk} was given.")
@@ -116,7 +122,8 @@ def _joined(space: Space, rows: Tensor, parts: list[Robustness]) -> Robustness:
     shares = [(part.mean_accuracy, len(part.correct) * len(rows)) for part in parts]
     hits = sum(round(share * tried) for share, tried in shares if share is not None)
     every = hits / sum(tried for _, tried in shares) if parts[0].mean_accuracy is not None else None
-    return Robustness(space, rows, correct, robust, broken_by, sum(part.forwards for part in parts), every)
+    forwards, not_finite = (sum(getattr(part, name) for part in parts) for name in ("forwards", "not_finite"))
+    return Robustness(space, rows, correct, robust, broken_by, forwards, every, not_finite)
 
 
 def _block(
@@ -159,7 +166,8 @@ def _block(
         if report:
             report(len(images) - len(alive) + len(alive) * start // len(order))
     share = hits / (len(images) * len(rows)) if mean else None
-    return Robustness(space, rows, correct.cpu(), robust.cpu(), broken_by.cpu(), forwards, share)
+    lost = int((~clean.isfinite().all(1)).sum())
+    return Robustness(space, rows, correct.cpu(), robust.cpu(), broken_by.cpu(), forwards, share, lost)
 
 
 def far_first(rows: Tensor, space: Space) -> tuple[Tensor, int]:

@@ -1,6 +1,7 @@
 """Adversarial training (Goodfellow et al. 2015, Madry et al. 2018; FGSM with a random start: Wong et al. 2020)."""
 
 import inspect
+from math import prod
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -10,6 +11,8 @@ from torch import Tensor, nn
 
 from ukemi.attacks import ATTACKS
 from ukemi.attacks.config import Attack, AttackConfig
+from ukemi.attacks.norms import widest
+from ukemi.errors import UserError
 from ukemi.objectives.base import Objective, ObjectiveConfig, Outcome
 from ukemi.schema import Fixed, Named, Number, chosen
 
@@ -44,14 +47,34 @@ class Adversarial(Objective):
         @model_validator(mode="after")
         def _fits(self) -> "Adversarial.Config":
             self.attacks()
+            if self.norm == "linf":  # the other limits depend on the images
+                self.check(())
             return self
+
+        def check(self, image_shape: tuple[int, ...]) -> None:
+            limit = widest(self.norm, prod(image_shape))
+            if self.epsilon > limit:
+                raise UserError(
+                    f"objective.epsilon: it should lie in 0 to {limit:g} for {self.norm}, but {self.epsilon:g} was"
+                    " given."
+                )
 
         def attacks(self) -> Attack:
             function = chosen(self.attack, ATTACKS, "objective.attack")
-            steps = self.steps or (10 if "steps" in inspect.signature(function).parameters else None)
-            return AttackConfig(
-                attack=self.attack, epsilon=self.epsilon, norm=self.norm, steps=steps, step_size=self.step_size
-            ).made()
+            takes = inspect.signature(function).parameters
+            anything = any(each.kind is each.VAR_KEYWORD for each in takes.values())
+            for name in () if anything else ("epsilon", "norm"):
+                if name not in takes:
+                    raise UserError(
+                        f"objective.attack: an attack that takes epsilon and norm is needed, such as fgsm, bim or pgd,"
+                        f" but {self.attack if isinstance(self.attack, str) else 'this one'} takes no {name}."
+                    )
+            steps = self.steps or (10 if "steps" in takes else None)
+            told = {"epsilon": self.epsilon, "norm": self.norm, "steps": steps, "step_size": self.step_size}
+            try:
+                return AttackConfig(attack=self.attack, **told).made()
+            except UserError as error:  # it names its own field
+                raise UserError(f"objective.{error}") from None
 
         def build(self, smoothing: float) -> "Adversarial":
             return Adversarial(self.attacks(), smoothing, ratio=self.ratio)

@@ -28,6 +28,9 @@ class ObjectiveConfig(Schema):
     def build(self, smoothing: float) -> "Objective":
         """The objective with these settings; `smoothing` is the label smoothing of its cross-entropy."""
 
+    def check(self, image_shape: tuple[int, ...]) -> None:
+        """Refuses what does not fit images of this shape `(C, H, W)`; asked before anything is written."""
+
 
 class Objective(ABC):
     """Turns a batch into losses; the loop trains their mean.

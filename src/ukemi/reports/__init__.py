@@ -1,7 +1,7 @@
 """Reports: what was found as a table, a page, JSON and JUnit."""
 
 from ukemi.measures.examples import Broken, Sweep, Terrain
-from ukemi.reports.adversarial import AttackReport, examine_attack, write_attack
+from ukemi.reports.adversarial import AttackReport, attack_notes, examine_attack, write_attack
 from ukemi.reports.attacks import AttackResult, attack_row, attack_table, attacks_table
 from ukemi.reports.choosing import choice_table
 from ukemi.reports.command import made_by
@@ -16,7 +16,7 @@ from ukemi.reports.page import write_page, write_training_page
 from ukemi.reports.repair import Compared, write_repair
 from ukemi.reports.search import search_summary, search_table, write_search
 from ukemi.reports.slices import slices_summary, slices_table, write_slices_report
-from ukemi.reports.summary import summary, write_json
+from ukemi.reports.summary import evaluation_notes, summary, write_json
 from ukemi.reports.table import table
 from ukemi.reports.transfer import Transfer, transfer_table
 from ukemi.reports.uncertainty import UncertaintyReport, auroc_table, pattern_table, write_uncertainty
@@ -34,6 +34,7 @@ __all__ = [
     "Terrain",
     "Transfer",
     "UncertaintyReport",
+    "attack_notes",
     "attack_row",
     "attack_table",
     "attacks_table",
@@ -44,6 +45,7 @@ __all__ = [
     "comparison_tables",
     "comparison_texts",
     "defence_table",
+    "evaluation_notes",
     "examine",
     "examine_attack",
     "experiment_answer",

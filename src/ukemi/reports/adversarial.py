@@ -15,8 +15,9 @@ from ukemi.data import Data
 from ukemi.measures.examples import drawn
 from ukemi.models.inference import default_chunk, home_of, logits
 from ukemi.reports import charts, words
-from ukemi.reports.attacks import NORMS, AttackResult, attack_row, distance_said, share_said, title_of
+from ukemi.reports.attacks import NORMS, AttackResult, attack_row, distance_said, share_said, sight_of, title_of
 from ukemi.reports.gallery import gallery, name_of
+from ukemi.reports.notes import notes
 from ukemi.reports.page import flat, template
 from ukemi.reports.pictures import picture, side_for
 from ukemi.reports.summary import versions
@@ -110,6 +111,8 @@ def attack_summary(report: AttackReport) -> dict[str, Any]:
         "attack": {"name": made.attack, **made.settings, "seed": made.seed},
         **{name: row[name] for name in NUMBERS},
         "attacked_accuracy_interval_95": list(words.wilson(stay, images)),
+        "not_finite": found.not_finite,
+        "notes": attack_notes(report),
         "classes": _classes(report),
         "set": {"file": SET, "images": len(made), "fooling": int(made.success.sum()), "norm": made.norm},
         "model_sha256": made.model,
@@ -160,7 +163,13 @@ def attack_glance(report: AttackReport) -> list[str]:
     ]
     if isfinite(found.median_distance):
         said.append(f"Half of them are no further than {distance_said(found)} from the image they were made of.")
-    return said
+    return [*said, *attack_notes(report)]
+
+
+def attack_notes(report: AttackReport) -> list[str]:
+    """What has to be said beside its numbers, in sentences."""
+    found = report.result.found
+    return notes(len(found.right), found.not_finite, [report.result], report.settings)
 
 
 def _tiles(result: AttackResult) -> list[dict[str, Any]]:
@@ -173,7 +182,7 @@ def _tiles(result: AttackResult) -> list[dict[str, Any]]:
         (
             "accuracy under attack",
             words.percent(found.attacked_accuracy),
-            f"white-box; 95 % interval {100 * low:.1f} to {100 * high:.1f}",
+            f"{sight_of(result.config)}; 95 % interval {100 * low:.1f} to {100 * high:.1f}",
         ),
         ("robustness", share_said(found.robustness), "1 − fooled / recognised (STYX)"),
         (

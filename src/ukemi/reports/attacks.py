@@ -17,13 +17,14 @@ from ukemi.reports.curves import Curves
 
 MOST_TICKS = 5
 NORMS = {"l1": "L1", "l2": "L2", "linf": "L∞"}
+BLACK_BOX = ("square",)
 COLUMNS = ("accuracy under attack", "robustness", "median distance", "passes", "time")
 _GRID_COLUMNS = ("settings", "mean robustness", "lowest", "mean accuracy", "lowest accuracy")
 
 
 @dataclass(frozen=True)
 class AttackResult:
-    """One attack with its settings, white-box on the model itself."""
+    """One attack with its settings, on the model itself."""
 
     config: AttackConfig
     found: UnderAttack
@@ -39,6 +40,19 @@ def title_of(config: AttackConfig) -> str:
     return config.title().replace(
         f"epsilon {config.epsilon:g}", f"epsilon {_fractions([config.epsilon])[config.epsilon]}"
     )
+
+
+def sight_of(config: AttackConfig) -> str:
+    """Whether the attack follows the model's gradients or sees its outputs alone."""
+    return "black-box" if config.name() in BLACK_BOX else "white-box"
+
+
+def _sight(results: Sequence[AttackResult]) -> str:
+    several = len(results) > 1
+    made = f"the {'attacks are' if several else 'attack is'} made for this very model"
+    if {sight_of(one.config) for one in results} == {"black-box"}:
+        return f"black-box: {made}, from its outputs alone"
+    return f"white-box: {made}"
 
 
 def worst_of(results: Sequence[AttackResult]) -> float | None:
@@ -89,7 +103,7 @@ def group_rows(results: Sequence[AttackResult]) -> list[dict[str, Any]]:
 
 def attacks_table(results: Sequence[AttackResult]) -> Table:
     """Attacks, or of a grid its groups, for the terminal."""
-    about = "white-box: the attacks are made for this very model; robustness: 1 - fooled / recognised (STYX)"
+    about = f"{_sight(results)}; robustness: 1 - fooled / recognised (STYX)"
     if _is_grid(results):
         found = plain_table("attack", _GRID_COLUMNS, about)
         for name, cells in _rows(results):
@@ -105,11 +119,11 @@ def attacks_table(results: Sequence[AttackResult]) -> Table:
 def attack_table(result: AttackResult) -> Table:
     """One attack beside the accuracy without it, for the terminal."""
     found = result.found
-    about = "white-box: the attack is made for this very model; robustness: 1 - fooled / recognised (STYX)"
+    about = f"{_sight([result])}; robustness: 1 - fooled / recognised (STYX)"
     shown = plain_table(Text(title_of(result.config)), ("",), about)
     shown.add_row("accuracy", share_of(found.accuracy, len(found.right)))
     cells = dict(zip(COLUMNS, cells_of(result), strict=True))
-    shown.add_row("accuracy under attack (white-box)", cells["accuracy under attack"])
+    shown.add_row(f"accuracy under attack ({sight_of(result.config)})", cells["accuracy under attack"])
     for name in ("robustness", "median distance"):
         shown.add_row(name, cells[name])
     shown.add_row("forward passes", words.count(found.forwards))

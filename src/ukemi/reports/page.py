@@ -17,7 +17,7 @@ from ukemi.reports.evaluation import Evaluation
 from ukemi.reports.gallery import Gallery, card, gallery
 from ukemi.reports.genes import gene_figures, gene_histories
 from ukemi.reports.pictures import picture, side_for
-from ukemi.reports.summary import per_class, versions
+from ukemi.reports.summary import evaluation_notes, per_class, versions
 from ukemi.reports.sweeps import BUDGET as SWEEPS
 from ukemi.reports.sweeps import frames, sweep_card
 from ukemi.reports.table import cells
@@ -89,7 +89,7 @@ def glance(evaluation: Evaluation) -> list[str]:
             if rate
             else "No gene alone breaks any of the images that were tried."
         )
-    return said
+    return [*said, *evaluation_notes(evaluation)]
 
 
 def _staying(robust: int, correct: int) -> str:

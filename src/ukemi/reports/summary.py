@@ -13,6 +13,7 @@ from torch import Tensor
 from ukemi.measures.robustness import Robustness
 from ukemi.reports.attacks import attack_row, group_rows
 from ukemi.reports.evaluation import Evaluation
+from ukemi.reports.notes import notes
 from ukemi.reports.transfer import transfer_summary
 from ukemi.reports.words import wilson
 from ukemi.training.checkpoints import write_whole
@@ -36,6 +37,7 @@ def summary(evaluation: Evaluation, *, details: bool = False) -> dict[str, Any]:
         "robust_accuracy": found.robust_accuracy,
         "robust_accuracy_interval_95": list(wilson(robust, images)),
         "mean_accuracy": found.mean_accuracy,
+        "not_finite": found.not_finite,
         "forwards": found.forwards,
         "share_evaluated": found.share_evaluated,
         "seconds": evaluation.seconds,
@@ -49,11 +51,18 @@ def summary(evaluation: Evaluation, *, details: bool = False) -> dict[str, Any]:
         "attacks": [attack_row(one) for one in evaluation.attacks],
         "attack_groups": group_rows(evaluation.attacks),
         "transfer": transfer_summary(evaluation.transfer),
+        "notes": evaluation_notes(evaluation),
         "settings": _jsonable(evaluation.settings),
         "device": evaluation.device,
         "versions": versions(),
     }
     return values | ({"images_detail": _details(evaluation)} if details else {})
+
+
+def evaluation_notes(evaluation: Evaluation) -> list[str]:
+    """What has to be said beside its numbers, in sentences."""
+    found = evaluation.robustness
+    return notes(len(found.correct), found.not_finite, evaluation.attacks, evaluation.settings)
 
 
 def write_json(path: Path, evaluation: Evaluation, *, details: bool = False) -> None:

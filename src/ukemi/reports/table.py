@@ -7,21 +7,28 @@ from rich.table import Table
 from rich.text import Text
 
 from ukemi.reports.evaluation import Evaluation
-from ukemi.reports.words import count, duration, percent, wilson
+from ukemi.reports.words import count, duration, percent, plural, wilson
 
 
 def table(evaluations: Sequence[Evaluation]) -> Table:
     """One row per evaluation: accuracy, robust accuracy with its 95 % interval, and what it cost."""
+    means = any(one.robustness.mean_accuracy is not None for one in evaluations)
     grids = {len(one.robustness.grid) for one in evaluations}
     all_of_them = f"all {count(grids.pop())} variants" if len(grids) == 1 else "every variant"
-    about = f"robust: recognised unchanged and under {all_of_them}; in brackets a 95 % interval"
+    counts = {len(one.robustness.correct) for one in evaluations}
+    images = f"{plural(counts.pop(), 'image')}; " if len(counts) == 1 else ""
+    about = f"{images}robust: recognised unchanged and under {all_of_them}; in brackets a 95 % interval"
+    if means:
+        about += "; mean: accuracy over all variants"
     found = Table(caption=about, box=box.SIMPLE_HEAD, caption_justify="left")
     found.add_column("model", overflow="fold")
-    for name in ("accuracy", "robust accuracy", "forward passes", "time"):
+    for name in ("accuracy", "robust accuracy", *["mean"] * means, "forward passes", "time"):
         found.add_column(name, justify="right", no_wrap=True)
     for one in evaluations:
         accuracy, robust, _, _, forwards, seconds = cells(one)
-        found.add_row(Text(one.title), accuracy, robust, forwards, seconds)
+        mean = one.robustness.mean_accuracy
+        over_all = ["" if mean is None else percent(mean)] * means
+        found.add_row(Text(one.title), accuracy, robust, *over_all, forwards, seconds)
     return found
 
 

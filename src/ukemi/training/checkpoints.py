@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import torch
@@ -99,6 +100,26 @@ def write_whole(path: Path, body: bytes) -> None:
             partial.unlink(missing_ok=True)
         reason = error.strerror or error
         raise UserError(f"{path} can't be written: {reason}; what was there before is whole.") from None
+
+
+def check_folder(folder: Path, field: str = "out") -> None:
+    """Refuses, before any work is done, a folder that can't be made or written to; nothing is left behind."""
+    try:
+        place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        if place.is_file():
+            so = "a folder is needed" if place == folder else f"{folder} can't be made in it"
+            raise UserError(f"{field}: {place} is a file; {so}.")
+        with TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        raise UserError(f"{field}: {folder} can't be written ({error.strerror or error}).") from None
+
+
+def check_file(path: Path, field: str) -> None:
+    """The same for a file: its folder is looked at, and it may not be a folder itself."""
+    if path.is_dir():
+        raise UserError(f"{field}: {path} is a folder; the name of a file is needed.")
+    check_folder(path.parent, field)
 
 
 def _flush_folder(folder: Path) -> None:

@@ -63,7 +63,7 @@ class Guard:
         epoch, step = next(entry[:2] for entry in self._recent if bool(entry[5]))
         return (
             f"the gradient at epoch {epoch}, step {step} is not finite although every loss is;"
-            " the weights are those of the step before. A lower learning rate may help."
+            " this update and all behind it are left out. A lower learning rate may help."
         )
 
     def _sentence(self, space: Space) -> str:
@@ -82,5 +82,5 @@ class Guard:
         more = f" and {len(guilty) - 3} more" if len(guilty) > 3 else ""
         return (
             f"the loss at epoch {epoch}, step {step} is not finite for {', '.join(named)}{more};"
-            " the weights are those of the step before. A lower learning rate may help."
+            " this update and all behind it are left out. A lower learning rate may help."
         )

@@ -279,6 +279,7 @@ def _new_state(
     config: TrainConfig, data: Data, device: torch.device, weights: Path | None, ranks: Ranks | None = None
 ) -> State:
     ranks = ranks or Ranks()
+    config.objective.check((data.channels, *data.size))
     model = make_model(config, data, data.classes, weights).to(device)
     model = shared_statistics(model, config.model, ranks)
     if config.channels_last:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ukemi.errors import UserError
 from ukemi.schema import read_config, toml
-from ukemi.training.checkpoints import Checkpoint, newest, read_checkpoint, write_whole
+from ukemi.training.checkpoints import Checkpoint, check_folder, newest, read_checkpoint, write_whole
 from ukemi.training.config import TrainConfig
 
 TIMES = (
@@ -44,7 +44,8 @@ class Run:
 
     @staticmethod
     def check_free(folder: Path) -> None:
-        """Refuses a folder that already holds a run."""
+        """Refuses a folder that already holds a run, or that can't be written."""
+        check_folder(folder)
         if (folder / "config.toml").exists() or Run(folder).log_path.exists():
             raise UserError(f"out: {folder} already holds a run; go on with --resume {folder}, or give another --out.")
 

@@ -112,6 +112,15 @@ def trained_model(run: Run, config: TrainConfig, data: Data) -> tuple[nn.Module,
     return model, in_classes(data, classes)
 
 
+def unfinished(run: Run, config: TrainConfig) -> str | None:
+    """Whose weights `trained_model` takes while a training is not finished, in words; None where it is."""
+    last = None if run.weights_path.exists() else run.last_checkpoint()[0]
+    if last is None:
+        return None
+    epoch = last.values["epoch"] + (last.values["step"] > 0)
+    return f"epoch {epoch} of {config.epochs}: a checkpoint of an unfinished training"
+
+
 def in_classes(data: Data, classes: Sequence[str]) -> Data:
     """The same data with labels that count `classes`; a class that is not among them is named."""
     if list(data.classes) == list(classes):

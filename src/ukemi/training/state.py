@@ -125,14 +125,14 @@ def resume(run: Run, state: State, display: Display) -> None:
     """Takes up the newest whole checkpoint; where there is none yet, the run starts anew."""
     with state.ranks.together():
         checkpoint, refused = run.last_checkpoint()
-        for _, sentence in refused:
-            display.note(f"{sentence} The one before it is used.")
         if checkpoint is None:
             if refused:
                 raise UserError(f"resume: {run.folder} holds no whole checkpoint: {refused[-1][1]}")
             if run.weights_path.exists():  # a repair wrote them, or the checkpoints were cleared away
                 raise UserError(f"resume: {run.folder} holds weights, but no checkpoint to go on from.")
         else:
+            for _, sentence in refused:
+                display.note(f"{sentence} The one before it is used.")
             _take(run, state, checkpoint)
     where = f"epoch {state.epoch}, step {state.step}"
     state.ranks.same("resume", where, f"all ranks need the same folder {run.folder}")
