@@ -145,6 +145,34 @@ def test_a_profile_brings_its_thresholds_and_genes_are_the_other_generator() -> 
     assert found["found_by"] == "uncertainty/uncertainty.json" and found["settings"]["generator"] == "natural"
 
 
+def test_a_profile_of_another_model_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["uncertainty", *OWN, *FEW, *GIVEN, "--fuzzers"]) == 0
+    path = Path("uncertainty/uncertainty.json")
+    flags = ["--profile", str(path), *QUICK, "--images", "4", "--out", "made"]
+    other = [each.replace("tiny.safetensors", "other.safetensors") for each in OWN]
+    capsys.readouterr()
+    assert run(["generate", *other, *flags]) == 2
+    assert "profile: uncertainty/uncertainty.json was found for another model" in capsys.readouterr().err
+    assert not Path("made").exists()
+    assert run(["generate", *OWN, *flags, "--passes", "6"]) == 0
+    assert "thresholds from 10 passes, but 6 are made here" in capsys.readouterr().err
+    assert "from 10 passes" in json.loads(Path("made/generation.json").read_text())["found_by"]
+    known = json.loads(path.read_text())
+    del known["model_sha256"]
+    path.write_text(json.dumps(known))  # as an earlier version wrote it
+    assert run(["generate", *other, *flags]) == 0
+    assert "doesn't say for which model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", [None, "{}", "[1]", "no json"])
+def test_what_is_no_profile_is_refused_in_a_sentence(text: str | None, capsys: pytest.CaptureFixture[str]) -> None:
+    if text is not None:
+        Path("p.json").write_text(text)
+    assert run(["generate", *OWN, "--profile", "p.json"]) == 2
+    why = "there is no file p.json." if text is None else "p.json is no uncertainty.json, as `ukemi uncertainty` writes it."
+    assert capsys.readouterr().err == f"ukemi: profile: {why}\n"
+
+
 def test_what_can_not_be_reached_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     hard = ["--pcs-thresholds", "0.999", "--vr-thresholds", "0.99", "--epsilon", "0.01"]
     assert run(["generate", *OWN, *hard, *QUICK, "--images", "10"]) == 0
@@ -180,7 +208,7 @@ def test_a_run_keeps_its_validation_images_aside_and_repeats_itself() -> None:
         (["uncertainty", *PLAIN, *GIVEN, "--own-dropout-only"], "inserting one is forbidden"),
         (["uncertainty", *OWN, "--attacks", "fgms"], "fgms"),
         (["uncertainty", *OWN, "--sets", "none.safetensors"], "adversarial-set: there is no file"),
-        (["uncertainty", *OWN, "--profile", "none.json"], "profile: none.json is no uncertainty.json"),
+        (["uncertainty", *OWN, "--profile", "none.json"], "profile: there is no file none.json"),
         (["uncertainty", *OWN, "--variants", "t9"], "space: 't9' is none of"),
         (["uncertainty", *OWN, "--out", "tiny.safetensors"], "out: tiny.safetensors is a file"),
         (["generate", *OWN, "--epsilon", "0"], "epsilon"),

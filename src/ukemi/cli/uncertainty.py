@@ -25,7 +25,7 @@ from ukemi.errors import UserError
 from ukemi.measures.uncertainty import BENIGN, natural_variants, profile
 from ukemi.models.inference import home_of
 from ukemi.spaces import space_of
-from ukemi.training.sets import AdversarialSet, as_data, check_set, fuzzed_set, read_set, write_set
+from ukemi.training.sets import AdversarialSet, as_data, check_set, fuzzed_set, read_set, weights_hash, write_set
 from ukemi.training.setup import in_classes
 from ukemi.uncertainty import GUIDES, fuzz
 
@@ -79,6 +79,7 @@ def run(arguments: list[str]) -> int:
         seconds=monotonic() - began,
         gallery=config.gallery,
         seed=config.seed,
+        model=weights_hash(found.model),
     )
     out = _out(config)
     reports.write_uncertainty(out, seen)

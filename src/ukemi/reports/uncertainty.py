@@ -55,6 +55,8 @@ class UncertaintyReport:
     gallery: int = 3
     """pictures per pattern"""
     seed: int = 0
+    model: str = ""
+    """SHA-256 of the model's weights (`training.sets.weights_hash`)"""
 
 
 def pattern_table(profile: Profile) -> Table:
@@ -105,6 +107,7 @@ def uncertainty_summary(report: UncertaintyReport) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "title": report.title,
+        "model_sha256": report.model or None,
         "passes": report.passes,
         "source": report.source,
         "thresholds": thresholds_row(profile.thresholds) | {"found_by": report.found_by},
@@ -128,13 +131,29 @@ def thresholds_row(thresholds: Thresholds) -> dict[str, Any]:
     return {"pcs": list(thresholds.pcs), "vr": list(thresholds.vr)}
 
 
-def read_thresholds(path: Path) -> Thresholds:
-    """Those of an uncertainty.json."""
+@dataclass(frozen=True)
+class KnownProfile:
+    """What an uncertainty.json says to those who take its thresholds."""
+
+    thresholds: Thresholds
+    model: str | None
+    """SHA-256 of the weights they were found for; older files don't say"""
+    passes: int | None
+
+
+def read_profile(path: Path) -> KnownProfile:
+    """That of an uncertainty.json."""
     try:
-        row = json.loads(path.read_text(encoding="utf-8"))["thresholds"]
-        return Thresholds(tuple(row["pcs"]), tuple(row["vr"]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"profile: {path} is no uncertainty.json of `ukemi uncertainty` ({error}).") from None
+        found = json.loads(path.read_text(encoding="utf-8"))
+        row = found["thresholds"]
+        limits = Thresholds(tuple(row["pcs"]), tuple(row["vr"]))
+        return KnownProfile(limits, found.get("model_sha256"), found.get("passes"))
+    except FileNotFoundError:
+        raise UserError(f"profile: there is no file {path}.") from None
+    except OSError as error:
+        raise UserError(f"profile: {path} can't be read ({error.strerror or error}).") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UserError(f"profile: {path} is no uncertainty.json, as `ukemi uncertainty` writes it.") from None
 
 
 def write_uncertainty(folder: Path, report: UncertaintyReport) -> None:
