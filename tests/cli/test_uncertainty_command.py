@@ -98,6 +98,18 @@ def test_given_thresholds_with_a_gap_leave_some_inputs_without_a_pattern() -> No
     assert found["sources"][0]["between"] > 0.1
 
 
+def test_an_attack_that_fooled_nothing_has_a_row_too(capsys: pytest.CaptureFixture[str]) -> None:
+    none = ["--attacks", "fgsm", "--epsilon", "1e-6"]
+    assert run(["uncertainty", *OWN, *FEW[:4], *none, *GIVEN, "--fuzzers", "--variants", "None"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip().startswith("fgsm")]
+    assert rows == [["fgsm", "0", *"–––––––"], ["fgsm", *"––––"]]
+    found = json.loads(Path("uncertainty/uncertainty.json").read_text())["sources"][1]
+    assert (found["source"], found["images"], found["accuracy"]) == ("fgsm", 0, None)
+    assert found["patterns"] == dict.fromkeys(("LL", "LH", "HL", "HH"))
+    page = Path("uncertainty/page.html").read_text()
+    assert page.count('<th scope="row">fgsm</th>') == 2 and "Without any image to show: fgsm." in page
+
+
 def test_an_ensemble_answers_in_place_of_dropout() -> None:
     flags = [
         "--ensemble",

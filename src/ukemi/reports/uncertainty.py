@@ -28,6 +28,8 @@ from ukemi.uncertainty import METRICS, PATTERNS, Thresholds, patterns_of
 
 SCHEMA = 1
 """Version of the summary's fields: raised when one changes its meaning or goes."""
+NOTHING = "–"
+"""what stands where there is no image to measure"""
 POINTS = 150
 """points of one source in the scatter; of more, as many are drawn by their identities"""
 SAID = {
@@ -104,6 +106,7 @@ def uncertainty_summary(report: UncertaintyReport) -> dict[str, Any]:
         }
         for one in profile.sources
     ]
+    rows += [_empty_row(name) for name in profile.empty]
     return {
         "schema": SCHEMA,
         "title": report.title,
@@ -124,6 +127,13 @@ def uncertainty_summary(report: UncertaintyReport) -> dict[str, Any]:
         "device": report.device,
         "versions": versions(),
     }
+
+
+def _empty_row(name: str) -> dict[str, Any]:
+    """A source without images has no number but their count."""
+    whole = dict.fromkeys(("accuracy", "between", "unstable", "pattern_entropy_bits"))
+    metrics: dict[str, None] = dict.fromkeys(METRICS)
+    return {"source": name, "images": 0, **whole, "patterns": dict.fromkeys(PATTERNS), "auroc": metrics, "mean": metrics}
 
 
 def thresholds_row(thresholds: Thresholds) -> dict[str, Any]:
@@ -196,11 +206,13 @@ def _pattern_rows(profile: Profile) -> list[tuple[str, tuple[str, ...]]]:
         cells = [words.percent(share.patterns[name]) for name in PATTERNS]
         rest = (words.percent(share.unstable), f"{abs(share.entropy):.2f}")
         rows.append((one.name, (words.count(share.count), words.percent(one.accuracy), *cells, *rest)))
-    return rows
+    nothing = ("0", *[NOTHING] * (len(PATTERNS) + 3))
+    return rows + [(name, nothing) for name in profile.empty]
 
 
 def _auroc_rows(profile: Profile) -> list[tuple[str, tuple[str, ...]]]:
-    return [(name, tuple(f"{row[metric]:.3f}" for metric in METRICS)) for name, row in profile.aurocs().items()]
+    rows = [(name, tuple(f"{row[metric]:.3f}" for metric in METRICS)) for name, row in profile.aurocs().items()]
+    return rows + [(name, (NOTHING,) * len(METRICS)) for name in profile.empty]
 
 
 def _glance(report: UncertaintyReport) -> list[str]:
@@ -218,6 +230,8 @@ def _glance(report: UncertaintyReport) -> list[str]:
             best.setdefault(max(known, key=lambda metric: known[metric]).upper(), []).append(name)
     if best:
         said.append("; ".join(f"{metric} tells best: {', '.join(names)}" for metric, names in best.items()) + ".")
+    if report.profile.empty:
+        said.append(f"Without any image to show: {', '.join(report.profile.empty)}.")
     return said
 
 
