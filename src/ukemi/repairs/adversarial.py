@@ -13,7 +13,7 @@ from ukemi.data import Data, as_float
 from ukemi.models.inference import home_of
 from ukemi.randomness import Stream
 from ukemi.repairs.mining import Mined, Report
-from ukemi.repairs.more import free_folder, further, pixels, write_npz
+from ukemi.repairs.more import about_further, free_folder, further, pixels, write_about, write_npz
 from ukemi.repairs.tuning import Score, Tuned, search_grid
 from ukemi.training import Run, train
 from ukemi.training.sets import as_data, check_set, read_set
@@ -57,6 +57,8 @@ def fine_tune(
         seed=config.seed,
     )
     write_npz(folder / "data.npz", images, torch.cat([part.labels for part in parts]), test)
+    about = {"repair": "adversarial", "sets": [str(path) for path in sets], "clean": clean, "samples": len(images)}
+    write_about(folder, about | about_further(run, model, told, len(images)))
     return train(told, quiet=quiet)
 
 
