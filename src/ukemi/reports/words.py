@@ -134,3 +134,12 @@ def wilson(hits: int, total: int, z: float = 1.959963984540054) -> tuple[float, 
 def plural(number: int, thing: str) -> str:
     """1 epoch, 1,200 epochs."""
     return f"{count(number)} {thing}{'' if number == 1 else 's'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """a, b and c.
+
+    >>> listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
