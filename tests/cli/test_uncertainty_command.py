@@ -181,7 +181,11 @@ def test_what_is_no_profile_is_refused_in_a_sentence(text: str | None, capsys: p
     if text is not None:
         Path("p.json").write_text(text)
     assert run(["generate", *OWN, "--profile", "p.json"]) == 2
-    why = "there is no file p.json." if text is None else "p.json is no uncertainty.json, as `ukemi uncertainty` writes it."
+    why = (
+        "there is no file p.json."
+        if text is None
+        else "p.json is no uncertainty.json, as `ukemi uncertainty` writes it."
+    )
     assert capsys.readouterr().err == f"ukemi: profile: {why}\n"
 
 
@@ -217,11 +221,20 @@ def test_a_run_keeps_its_validation_images_aside_and_repeats_itself() -> None:
         (["generate", *OWN, "--pcs-thresholds", "0.7", "0.3", "--vr-thresholds", "0.2"], "low should not lie above"),
         (["uncertainty", *OWN, "--vr-thresholds", "0.2"], "give those of PCS and of VR, or neither"),
         (["uncertainty", *OWN, "--passes", "1"], "passes: should be greater than or equal to 2"),
-        (["uncertainty", *PLAIN, *GIVEN, "--own-dropout-only"], "inserting one is forbidden"),
-        (["uncertainty", *OWN, "--attacks", "fgms"], "fgms"),
-        (["uncertainty", *OWN, "--sets", "none.safetensors"], "adversarial-set: there is no file"),
+        (
+            ["uncertainty", *PLAIN, *GIVEN, "--own-dropout-only"],
+            "own-dropout-only: Sequential has no dropout layer; leave --own-dropout-only out",
+        ),
+        (["uncertainty", *OWN, "--attacks", "fgms"], "ukemi: attacks: 'fgms' is none of"),
+        (["uncertainty", *OWN, "--sets", "none.safetensors"], "ukemi: sets: there is no file"),
         (["uncertainty", *OWN, "--profile", "none.json"], "profile: there is no file none.json"),
-        (["uncertainty", *OWN, "--variants", "t9"], "space: 't9' is none of"),
+        (["uncertainty", *OWN, "--variants", "t9"], "variants: 't9' is none of"),
+        (["uncertainty", *OWN, "--ensemble", "nope"], "ensemble: nope is neither a run folder nor a file of weights."),
+        (["generate", *OWN, "--space", "t6"], "space: it belongs to --generator natural"),
+        (
+            ["generate", *OWN, *GIVEN, "--generator", "natural", "--epsilon", "0.1"],
+            "epsilon: natural variations have no",
+        ),
         (["uncertainty", *OWN, "--out", "tiny.safetensors"], "out: tiny.safetensors is a file"),
         (["generate", *OWN, "--epsilon", "0"], "epsilon"),
         (["uncertainty", *OWN, *FEW, "--attacks"], "attacks: without any"),

@@ -72,7 +72,7 @@ def test_a_config_of_before_names_its_data_in_full(tmp_path: Path) -> None:
 def test_a_set_of_another_model_is_refused_and_nothing_written(made: tuple[Path, Path], tmp_path: Path) -> None:
     other = TrainConfig(model="lenet5", epochs=1, batch_size=1000, validation=0, seed=5, out=tmp_path / "other")
     train(other, quiet=True)
-    with pytest.raises(UserError, match=r"adversarial-set: .*model"):
+    with pytest.raises(UserError, match=r"^sets: .*set.safetensors: it was made for another model"):
         fine_tune(Run(tmp_path / "other"), [made[1]], out=tmp_path / "more", quiet=True)
     assert not (tmp_path / "more").exists()
 
@@ -81,11 +81,14 @@ def test_the_command(made: tuple[Path, Path], tmp_path: Path, capsys: pytest.Cap
     run, path = made
     flags = ["--epochs", "1", "--out", str(tmp_path / "t")]
     assert command(["repair", "adversarial", str(run), "--sets", str(path), *flags]) == 0
-    assert "weights:" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "weights:" in said and "accuracy on 1,000 test images: " in said and " before, " in said
     for wrong, said in (
         (["repair", "adversarial", str(run)], "sets: at least one file"),
         (["repair", "adversarial"], "a run folder is needed"),
-        (["repair", "adversarial", str(run), "--sets", "none.safetensors"], "there is no file"),
+        (["repair"], "repair: a way is needed, one of retrain, adversarial, dare, null, uncertainty"),
+        (["repair", "dare", str(run), "--epsilon", "0.1"], "epsilon belongs to the variant dare-adv"),
+        (["repair", "adversarial", str(run), "--sets", "none.safetensors"], "ukemi: sets: there is no file"),
     ):
         assert command(wrong) == 2
         assert said in " ".join(capsys.readouterr().err.split())

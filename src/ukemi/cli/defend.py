@@ -25,7 +25,7 @@ from ukemi.cli.uncertain import (
 from ukemi.data import Data
 from ukemi.defences import DEFENCES, TRAINING, Defence, Setting, defence_of, joined, study
 from ukemi.defences.registry import check_defence
-from ukemi.errors import UserError
+from ukemi.errors import UserError, field_called
 from ukemi.measures.uncertainty import BENIGN, profile
 from ukemi.models.inference import home_of
 from ukemi.training import Run
@@ -108,9 +108,10 @@ def _check(config: DefendConfig) -> dict[str, AdversarialSet]:
         raise UserError("sets: without a set and without attacks there is nothing to defend against.")
     if _out(config).is_file():
         raise UserError(f"out: {_out(config)} is a file; a folder is needed.")
-    saved = {_name(path, config.sets): read_set(path) for path in config.sets}
-    for one in saved.values():
-        as_data(one)
+    with field_called("sets", "adversarial-set"):
+        saved = {_name(path, config.sets): read_set(path) for path in config.sets}
+        for one in saved.values():
+            as_data(one)
     return saved
 
 
@@ -131,7 +132,8 @@ def _kept(found: Brought, saved: dict[str, AdversarialSet]) -> dict[str, Data]:
     """What succeeded in the saved sets, which have to be this model's."""
     kept = {}
     for name, one in saved.items():
-        check_set(one, model=found.model)
+        with field_called(f"sets: {name}", "adversarial-set"):
+            check_set(one, model=found.model)
         kept[name] = in_classes(as_data(one), found.data.classes)
     return kept
 

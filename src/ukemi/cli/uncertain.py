@@ -18,7 +18,7 @@ from ukemi.attacks.config import AttackConfig
 from ukemi.cli.attacking import bar
 from ukemi.cli.evaluate import BroughtConfig, EvaluateConfig, check_beside, model_and_data
 from ukemi.data import Data
-from ukemi.errors import UserError
+from ukemi.errors import UserError, field_called
 from ukemi.measures.uncertainty import attack_of, turned_by, validation_thresholds
 from ukemi.models.inference import home_of
 from ukemi.ranks import Ranks, is_first
@@ -31,7 +31,7 @@ from ukemi.training.parallel import check_measured, measuring
 from ukemi.training.run import Run
 from ukemi.training.sets import weights_hash
 from ukemi.training.setup import fixed_subset, in_classes, load_model, load_sets, trained_model
-from ukemi.uncertainty import DropoutPasses, Ensemble, Source, Thresholds, with_dropout
+from ukemi.uncertainty import DropoutPasses, Ensemble, Source, Thresholds, dropouts_of, with_dropout
 from ukemi.uncertainty.metrics import Against, Confidence
 from ukemi.uncertainty.patterns import limits_of
 
@@ -101,6 +101,9 @@ def check_uncertain(config: UncertainConfig, command: str) -> None:
         raise UserError("profile: it brings thresholds, so --pcs-thresholds can't stand beside it.")
     if config.profile is not None:
         read_profile(config.profile)
+    for path in config.ensemble:
+        if not path.exists():
+            raise UserError(f"ensemble: {path} is neither a run folder nor a file of weights.")
     attacks_of(config)
 
 
@@ -127,9 +130,15 @@ def brought(config: UncertainConfig, images: int, device: torch.device | None = 
     validation = _validation(config, data)
     source: Source
     if config.ensemble:
-        source = Ensemble([model, *(_member(path, model, data).to(device) for path in config.ensemble)])
+        with field_called("ensemble", "run", "weights", "checkpoint"):
+            source = Ensemble([model, *(_member(path, model, data).to(device) for path in config.ensemble)])
+    elif config.own_dropout_only and not dropouts_of(model):
+        raise UserError(
+            f"own-dropout-only: {type(model).__name__} has no dropout layer; leave --own-dropout-only out and one is"
+            " inserted, or give an --ensemble."
+        )
     else:
-        model = with_dropout(model, config.dropout, insert=not config.own_dropout_only)
+        model = with_dropout(model, config.dropout)
         source = DropoutPasses(model, config.passes, seed=config.seed)
     if config.profile is not None:
         _check_profile(config.profile, model, source)

@@ -16,7 +16,7 @@ from ukemi.attacks import ATTACKS
 from ukemi.attacks.base import Attacked
 from ukemi.attacks.config import Attack, AttackConfig
 from ukemi.data import Data, in_a_row, shared
-from ukemi.errors import UserError
+from ukemi.errors import UserError, field_called
 from ukemi.measures.attacks import Report, under_attack
 from ukemi.models.inference import home_of
 from ukemi.ranks import Ranks
@@ -48,7 +48,8 @@ def attack_of(name: str, epsilon: float) -> AttackConfig:
     function, settings = ATTACKS.get(name), dict[str, Any](FASTER.get(name, {}))
     if function is not None and "epsilon" in inspect.signature(function).parameters:
         settings["epsilon"] = epsilon
-    return AttackConfig(attack=name, **settings)
+    with field_called("attacks", "attack"):
+        return AttackConfig(attack=name, **settings)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ukemi import randomness
 from ukemi.data import Data, as_float
+from ukemi.errors import field_called
 from ukemi.models.inference import home_of
 from ukemi.randomness import Stream
 from ukemi.repairs.mining import Mined, Report
@@ -63,9 +64,11 @@ def fine_tune(
 
 
 def _images_of(path: Path, model: torch.nn.Module, test: Data) -> Data:
-    found = read_set(path)
-    check_set(found, model=model)
-    return in_classes(as_data(found), test.classes)
+    with field_called("sets", "adversarial-set"):
+        found = read_set(path)
+    with field_called(f"sets: {path}", "adversarial-set"):
+        check_set(found, model=model)
+        return in_classes(as_data(found), test.classes)
 
 
 def fine_tune_grid(

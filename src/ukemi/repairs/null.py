@@ -98,11 +98,12 @@ def _continued(run: Run, like: Run, seed: int, folder: Path, quiet: bool) -> Run
     sets = load_sets(config)
     model, data = trained_model(run, config, sets.train)
     _check_origin(run, model, like)
+    about.setdefault("images", about.get("samples", len(data)))
     for name in ("epochs", "learning_rate", "batch_size"):
         if name not in about:
             raise UserError(f"like: {REPAIR} in {like.folder} doesn't say its {name}, so no training can be as long.")
     _, test = trained_model(run, config, sets.test)
-    few = fixed_subset(data, min(int(about.get("images", about.get("samples"))), len(data)), seed)
+    few = fixed_subset(data, min(int(about["images"]), len(data)), seed)
     told = further(
         config,
         run,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ukemi import randomness
 from ukemi.data import Data, as_float
-from ukemi.errors import UserError
+from ukemi.errors import UserError, field_called
 from ukemi.measures.uncertainty import attack_of, turned_by
 from ukemi.objectives import GroupedMixup
 from ukemi.randomness import Stream
@@ -86,9 +86,12 @@ def enhance(
     model, data = trained_model(run, config, own.train)
     _, test = trained_model(run, config, own.test)
     group = _group(sets, told, model, data, config.seed)
-    kept = {path: read_set(path) for path in told.transfer}
-    for one in kept.values():
-        check_set(one, test, model)
+    kept = {}
+    for path in told.transfer:
+        with field_called("transfer", "adversarial-set"):
+            kept[path] = read_set(path)
+        with field_called(f"transfer: {path}", "adversarial-set"):
+            check_set(kept[path], test, model)
     model, few = model.to(device), fixed_subset(test, min(told.images, len(test)), config.seed)
     if frozen is None:
         say("attacks on the model")
@@ -154,8 +157,11 @@ def _some(index: Tensor, count: int, seed: int) -> Tensor:
 
 
 def _trained_on(path: Path, model: nn.Module, data: Data) -> Data:
-    found: AdversarialSet = read_set(path)
-    check_set(found, model=model)
+    with field_called("sets", "adversarial-set"):
+        found: AdversarialSet = read_set(path)
+    with field_called(f"sets: {path}", "adversarial-set"):
+        check_set(found, model=model)
+        as_data(found)
     if found.split != "train":
         raise UserError(
             f"sets: {path} was made from the {found.split} part, but a model that is measured on test images may not"

@@ -185,7 +185,9 @@ def _about_measures(rows: Rows, seeds: int) -> str:
 
 
 def _rich(rows: Rows, caption: str) -> Table:
-    found = Table(caption=caption or None, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
+    found = Table(
+        caption=caption or None, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0)
+    )
     for name in rows.names:
         text = name in ("case", "method")
         shown = name.replace(" over ", "\nover ").replace("/loss", "\n/loss")

@@ -133,7 +133,14 @@ def _empty_row(name: str) -> dict[str, Any]:
     """A source without images has no number but their count."""
     whole = dict.fromkeys(("accuracy", "between", "unstable", "pattern_entropy_bits"))
     metrics: dict[str, None] = dict.fromkeys(METRICS)
-    return {"source": name, "images": 0, **whole, "patterns": dict.fromkeys(PATTERNS), "auroc": metrics, "mean": metrics}
+    return {
+        "source": name,
+        "images": 0,
+        **whole,
+        "patterns": dict.fromkeys(PATTERNS),
+        "auroc": metrics,
+        "mean": metrics,
+    }
 
 
 def thresholds_row(thresholds: Thresholds) -> dict[str, Any]:

@@ -63,6 +63,18 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.1f}{THIN}min" if seconds < 5400 else f"{seconds / 3600:.1f}{THIN}h"
 
 
+def rough(seconds: float) -> str:
+    """An estimate, which is no more exact than it claims to be: 3 min, 1.5 h, 283 h.
+
+    >>> rough(180).replace(THIN, " "), rough(5400).replace(THIN, " "), rough(1_020_000).replace(THIN, " ")
+    ('3 min', '1.5 h', '283 h')
+    """
+    if seconds < 5400:
+        return f"{max(1, round(seconds / 60))}{THIN}min"
+    hours = seconds / 3600
+    return f"{hours:.0f}{THIN}h" if hours >= 10 else f"{hours:.1f}{THIN}h".replace(".0", "")
+
+
 def gene_name(gene: str) -> str:
     """What a chart calls a gene."""
     return NAMES.get(gene, gene.replace("_", " "))
