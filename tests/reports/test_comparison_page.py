@@ -71,6 +71,12 @@ def test_tables_fit_a_terminal_and_say_what_was_not_run() -> None:
         console.print(table)
     said = console.file.getvalue()  # type: ignore[attr-defined]
     assert "not run" in said and "1 stopped" in said and "all cases" in said and "…" not in said
+    long = replace(found, cases=(replace(CASE, name="gtsrb32 preactivation-resnet18"), stopped))
+    console = Console(width=80, file=io.StringIO())
+    for table in comparison_tables(long):
+        console.print(table)
+    words = console.file.getvalue().split()  # type: ignore[attr-defined]
+    assert words.count("preactivation-resnet18") == 2 and words.count("search") >= 4  # whole, as headings
     rows = measure_rows(found)
     assert all(len(cells) == len(rows.names) for cells in rows.rows) and len(rows.rows) == 9
     differences = difference_rows(found)

@@ -163,15 +163,15 @@ def _pair_cells(pair: Pair, per_seed: bool) -> list[str]:
 
 
 def comparison_tables(found: Comparison) -> list[Table]:
-    """For the terminal: the measures, and the differences where there is something to compare with."""
+    """For the terminal, one per case: the measures, and the differences where there is something to compare with."""
     measures = measure_rows(found, short=True)
     about = f"points of {NAMES[found.decides]} above {found.baseline}; 95 % intervals: Student's t over seeds (would it"
     about += " happen again?), bootstrap over test images (these very models); d: Cohen's; seeds (over all: cases)"
     about += " won, tied, lost"
     differences = difference_rows(found, per_seed=False)
     return [
-        _rich(measures, _about_measures(measures, len(found.seeds))),
-        *([_rich(differences, about)] if differences.rows else []),
+        *_by_case(measures, _about_measures(measures, len(found.seeds))),
+        *(_by_case(differences, about) if differences.rows else []),
     ]
 
 
@@ -184,10 +184,20 @@ def _about_measures(rows: Rows, seeds: int) -> str:
     return "; ".join([*said, "passes: forwards and backwards of the training"])
 
 
-def _rich(rows: Rows, caption: str) -> Table:
+def _by_case(rows: Rows, caption: str) -> list[Table]:
+    """Where there are several cases each is a heading: a column for them would leave none for the methods."""
+    if rows.names[0] != "case":
+        return [_rich(rows, caption)]
+    cases = list(dict.fromkeys(cells[0] for cells in rows.rows))
+    parts = [Rows(rows.names[1:], [cells[1:] for cells in rows.rows if cells[0] == case]) for case in cases]
+    return [_rich(part, caption if case == cases[-1] else "", case) for case, part in zip(cases, parts, strict=True)]
+
+
+def _rich(rows: Rows, caption: str, title: str = "") -> Table:
     found = Table(
-        caption=caption or None, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0)
-    )
+        title=Text(title, "bold") if title else None, caption=caption or None, box=box.SIMPLE_HEAD,
+        title_justify="left", caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0),
+    )  # fmt: skip
     for name in rows.names:
         text = name in ("case", "method")
         shown = name.replace(" over ", "\nover ").replace("/loss", "\n/loss")
