@@ -125,9 +125,9 @@ def _compared(config: DareConfig, run: Run, done: Run, report: Told) -> reports.
 
 def tested(*runs: Run) -> tuple[list[nn.Module], Data]:
     """The runs' models on their device, and the first one's test images."""
-    config = Run.config_of(runs[0].folder)
+    config = Run.plain_config_of(runs[0].folder, space=False)
     device, own = config.chosen_device(), load_sets(config).test
-    found = [trained_model(run, Run.config_of(run.folder), own) for run in runs]
+    found = [trained_model(run, Run.plain_config_of(run.folder, space=False), own) for run in runs]
     return [model.to(device).eval() for model, _ in found], found[0][1].to(device)
 
 
