@@ -97,10 +97,32 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
     assert not Path("comparison").exists() and not Path("runs").exists()
 
 
+def test_nothing_finished_because_all_stopped_is_exit_code_3(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        run(["compare", "--methods", "standard", *SMALL, "--train", "epochs=3", "batch-size=16", "learning-rate=1e30"])
+        == 3
+    )
+    said = " ".join(capsys.readouterr().out.split())
+    assert "No run finished: standard with seed 0 on small" in said and "finite" in said
+    assert "robust:" not in said and "passes" not in said
+
+
+def test_data_that_are_all_absent_are_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("empty").mkdir()
+    assert run(["compare", "--data", "svhn", "cifar10", "--data-folder", "empty", "--seeds", "1"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("ukemi: data: the data set svhn is not there") and "cifar10" in err and err.count("\n") == 1
+    assert not Path("comparison").exists()
+
+
 def test_recipes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["recipes"]) == 0
     said = capsys.readouterr().out
     assert "sensei-exp2" in said and "paper 1 SENSEI, Table 2" in said and "ukemi run NAME --size small" in said
+    assert max(map(len, said.splitlines())) <= 80 and ".0\u202f" not in said
+    for command in ("augmenters", "data"):
+        assert run([command]) == 0
+        assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
 
 
 def test_a_recipe_of_ones_own_runs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,6 +64,31 @@ def test_a_defence_of_ones_own_is_worn(made: Path, tmp_path: Path, monkeypatch: 
     assert rows[0]["passes"]["fgsm"] == 1 and rows[0]["false_positives"] == 0
 
 
+WRONG = {
+    "bare": ("def bare(): pass", "bare should take one argument, a ukemi.defences.Setting"),
+    "falls": ("def falls(told): return told.nothing", "falls failed (AttributeError"),
+    "other": ("def other(told): return 3", "wrong_defence_other:other gave a int; a network, or a Detector"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_defence_of_ones_own_is_one_sentence_before_any_work(
+    name: str, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(f"wrong_defence_{name}.py").write_text(WRONG[name][0])
+    capsys.readouterr()
+    monkeypatch.setattr("ukemi.cli.defend._groups", None)  # the attacks: never reached
+    assert run(["defend", str(made / "run"), *GIVEN, *FEW, "--defences", f"wrong_defence_{name}:{name}"]) == 2
+    said = capsys.readouterr().err
+    assert "ukemi: defences: " in said and WRONG[name][1] in said
+
+
+def test_a_defence_is_named_once(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["defend", str(made / "run"), *GIVEN, *FEW, "--defences", "jpeg", "jpeg"]) == 2
+    assert "defences: jpeg is given twice." in capsys.readouterr().err
+
+
 def test_repair_uncertainty_trains_measures_and_says_so(
     made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

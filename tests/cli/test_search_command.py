@@ -96,6 +96,7 @@ def test_methods_are_read_with_their_settings() -> None:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
+        (["--methods", "random", "random"], "methods: random is given twice."),
         (["--methods", "luck"], "methods: 'luck' is none of random, worst-of, sensei"),
         (["--methods", "standard"], "methods: 'standard' is none of random"),
         (["--methods", "worst-of,k"], "should have the form NAME,SETTING=VALUE"),

@@ -88,7 +88,9 @@ def test_a_run_is_sliced_beside_its_weights(capsys: pytest.CaptureFixture[str]) 
         (["--q", "0"], "q"),
         (["--q", "101"], "q"),
         (["--theta", "1"], "theta"),
-        (["--samples", "3"], "there is no sample of class"),
+        (["--samples", "3"], "ukemi: samples: there is no sample of class"),
+        (["--theta", "0.3"], "theta: the reading paper makes no use of it."),
+        (["--reading", "nnslicer", "--q", "50"], "q: the reading nnslicer makes no use of it."),
         (["--out", "tiny.safetensors"], "is a file"),
     ],
 )

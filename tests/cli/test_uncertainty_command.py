@@ -98,6 +98,18 @@ def test_given_thresholds_with_a_gap_leave_some_inputs_without_a_pattern() -> No
     assert found["sources"][0]["between"] > 0.1
 
 
+def test_an_attack_that_fooled_nothing_has_a_row_too(capsys: pytest.CaptureFixture[str]) -> None:
+    none = ["--attacks", "fgsm", "--epsilon", "1e-6"]
+    assert run(["uncertainty", *OWN, *FEW[:4], *none, *GIVEN, "--fuzzers", "--variants", "None"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip().startswith("fgsm")]
+    assert rows == [["fgsm", "0", *"–––––––"], ["fgsm", *"––––"]]
+    found = json.loads(Path("uncertainty/uncertainty.json").read_text())["sources"][1]
+    assert (found["source"], found["images"], found["accuracy"]) == ("fgsm", 0, None)
+    assert found["patterns"] == dict.fromkeys(("LL", "LH", "HL", "HH"))
+    page = Path("uncertainty/page.html").read_text()
+    assert page.count('<th scope="row">fgsm</th>') == 2 and "Without any image to show: fgsm." in page
+
+
 def test_an_ensemble_answers_in_place_of_dropout() -> None:
     flags = [
         "--ensemble",
@@ -145,6 +157,38 @@ def test_a_profile_brings_its_thresholds_and_genes_are_the_other_generator() -> 
     assert found["found_by"] == "uncertainty/uncertainty.json" and found["settings"]["generator"] == "natural"
 
 
+def test_a_profile_of_another_model_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["uncertainty", *OWN, *FEW, *GIVEN, "--fuzzers"]) == 0
+    path = Path("uncertainty/uncertainty.json")
+    flags = ["--profile", str(path), *QUICK, "--images", "4", "--out", "made"]
+    other = [each.replace("tiny.safetensors", "other.safetensors") for each in OWN]
+    capsys.readouterr()
+    assert run(["generate", *other, *flags]) == 2
+    assert "profile: uncertainty/uncertainty.json was found for another model" in capsys.readouterr().err
+    assert not Path("made").exists()
+    assert run(["generate", *OWN, *flags, "--passes", "6"]) == 0
+    assert "thresholds from 10 passes, but 6 are made here" in capsys.readouterr().err
+    assert "from 10 passes" in json.loads(Path("made/generation.json").read_text())["found_by"]
+    known = json.loads(path.read_text())
+    del known["model_sha256"]
+    path.write_text(json.dumps(known))  # as an earlier version wrote it
+    assert run(["generate", *other, *flags]) == 0
+    assert "doesn't say for which model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", [None, "{}", "[1]", "no json"])
+def test_what_is_no_profile_is_refused_in_a_sentence(text: str | None, capsys: pytest.CaptureFixture[str]) -> None:
+    if text is not None:
+        Path("p.json").write_text(text)
+    assert run(["generate", *OWN, "--profile", "p.json"]) == 2
+    why = (
+        "there is no file p.json."
+        if text is None
+        else "p.json is no uncertainty.json, as `ukemi uncertainty` writes it."
+    )
+    assert capsys.readouterr().err == f"ukemi: profile: {why}\n"
+
+
 def test_what_can_not_be_reached_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     hard = ["--pcs-thresholds", "0.999", "--vr-thresholds", "0.99", "--epsilon", "0.01"]
     assert run(["generate", *OWN, *hard, *QUICK, "--images", "10"]) == 0
@@ -177,11 +221,20 @@ def test_a_run_keeps_its_validation_images_aside_and_repeats_itself() -> None:
         (["generate", *OWN, "--pcs-thresholds", "0.7", "0.3", "--vr-thresholds", "0.2"], "low should not lie above"),
         (["uncertainty", *OWN, "--vr-thresholds", "0.2"], "give those of PCS and of VR, or neither"),
         (["uncertainty", *OWN, "--passes", "1"], "passes: should be greater than or equal to 2"),
-        (["uncertainty", *PLAIN, *GIVEN, "--own-dropout-only"], "inserting one is forbidden"),
-        (["uncertainty", *OWN, "--attacks", "fgms"], "fgms"),
-        (["uncertainty", *OWN, "--sets", "none.safetensors"], "adversarial-set: there is no file"),
-        (["uncertainty", *OWN, "--profile", "none.json"], "profile: none.json is no uncertainty.json"),
-        (["uncertainty", *OWN, "--variants", "t9"], "space: 't9' is none of"),
+        (
+            ["uncertainty", *PLAIN, *GIVEN, "--own-dropout-only"],
+            "own-dropout-only: Sequential has no dropout layer; leave --own-dropout-only out",
+        ),
+        (["uncertainty", *OWN, "--attacks", "fgms"], "ukemi: attacks: 'fgms' is none of"),
+        (["uncertainty", *OWN, "--sets", "none.safetensors"], "ukemi: sets: there is no file"),
+        (["uncertainty", *OWN, "--profile", "none.json"], "profile: there is no file none.json"),
+        (["uncertainty", *OWN, "--variants", "t9"], "variants: 't9' is none of"),
+        (["uncertainty", *OWN, "--ensemble", "nope"], "ensemble: nope is neither a run folder nor a file of weights."),
+        (["generate", *OWN, "--space", "t6"], "space: it belongs to --generator natural"),
+        (
+            ["generate", *OWN, *GIVEN, "--generator", "natural", "--epsilon", "0.1"],
+            "epsilon: natural variations have no",
+        ),
         (["uncertainty", *OWN, "--out", "tiny.safetensors"], "out: tiny.safetensors is a file"),
         (["generate", *OWN, "--epsilon", "0"], "epsilon"),
         (["uncertainty", *OWN, *FEW, "--attacks"], "attacks: without any"),

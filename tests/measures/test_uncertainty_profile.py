@@ -60,7 +60,11 @@ def test_a_profile_has_a_row_per_source(net: nn.Module, data: Data) -> None:
     heard: list[int] = []
     groups = {"benign": data, "none": turned.take(torch.arange(0)), "fgsm": turned}
     found = profile(source, groups, LIMITS, report=lambda done, total: heard.append(done))
-    assert [one.name for one in found.sources] == ["benign", "fgsm"] and heard[-1] == 80 + len(turned)
+    assert (
+        [one.name for one in found.sources] == ["benign", "fgsm"]
+        and found.empty == ("none",)
+        and heard[-1] == 80 + len(turned)
+    )
     benign, attacked = (uncertainty_of(source, part) for part in (data, turned))
     assert found.aurocs() == {"fgsm": aurocs(benign, attacked)}
     assert found.shares()["fgsm"].count == len(turned) and found.sources[1].accuracy == 0

@@ -14,6 +14,7 @@ from ukemi.measures.attacks import under_attack
 from ukemi.models import create
 from ukemi.repairs import fine_tune, fine_tune_grid
 from ukemi.training import Run, TrainConfig, train
+from ukemi.training.checkpoints import newest
 from ukemi.training.sets import Recorder, write_set
 from ukemi.training.setup import load_sets, trained_model
 
@@ -44,10 +45,34 @@ def test_the_model_learns_what_fooled_it(clean: bool, made: tuple[Path, Path], t
     assert log[-1]["loss"] < log[0]["loss"]
 
 
+def test_a_repaired_run_can_be_moved(made: tuple[Path, Path], tmp_path: Path) -> None:
+    run, path = made
+    done = fine_tune(Run(run), [path], epochs=2, out=tmp_path / "more", quiet=True)
+    weights = done.weights_path.read_bytes()
+    moved = Run((tmp_path / "far" / "away").absolute())
+    moved.folder.parent.mkdir()
+    done.folder.rename(moved.folder)
+    assert Run.plain_config_of(moved.folder).data == str(moved.folder / "data.npz")
+    assert command(["evaluate", str(moved.folder), "--images", "20", "--grid", "t2-27"]) == 0
+    moved.weights_path.unlink()
+    newest(moved.checkpoints)[0].unlink()
+    assert command(["train", "--resume", str(moved.folder)]) == 0
+    assert moved.weights_path.read_bytes() == weights
+    again = ["--config", str(moved.folder / "config.toml"), "--epochs", "1", "--out", str(tmp_path / "again")]
+    assert command(["train", *again]) == 0
+
+
+def test_a_config_of_before_names_its_data_in_full(tmp_path: Path) -> None:
+    there = Run.start(TrainConfig(out=tmp_path / "run"))
+    text = (there.folder / "config.toml").read_text().replace('"fashion-mini"', '"/old/place/data.npz"')
+    (there.folder / "config.toml").write_text(text)
+    assert Run.config_of(there.folder).data == "/old/place/data.npz"
+
+
 def test_a_set_of_another_model_is_refused_and_nothing_written(made: tuple[Path, Path], tmp_path: Path) -> None:
     other = TrainConfig(model="lenet5", epochs=1, batch_size=1000, validation=0, seed=5, out=tmp_path / "other")
     train(other, quiet=True)
-    with pytest.raises(UserError, match=r"adversarial-set: .*model"):
+    with pytest.raises(UserError, match=r"^sets: .*set.safetensors: it was made for another model"):
         fine_tune(Run(tmp_path / "other"), [made[1]], out=tmp_path / "more", quiet=True)
     assert not (tmp_path / "more").exists()
 
@@ -56,11 +81,14 @@ def test_the_command(made: tuple[Path, Path], tmp_path: Path, capsys: pytest.Cap
     run, path = made
     flags = ["--epochs", "1", "--out", str(tmp_path / "t")]
     assert command(["repair", "adversarial", str(run), "--sets", str(path), *flags]) == 0
-    assert "weights:" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "weights:" in said and "accuracy on 1,000 test images: " in said and " before, " in said
     for wrong, said in (
         (["repair", "adversarial", str(run)], "sets: at least one file"),
         (["repair", "adversarial"], "a run folder is needed"),
-        (["repair", "adversarial", str(run), "--sets", "none.safetensors"], "there is no file"),
+        (["repair"], "repair: a way is needed, one of retrain, adversarial, dare, null, uncertainty"),
+        (["repair", "dare", str(run), "--epsilon", "0.1"], "epsilon belongs to the variant dare-adv"),
+        (["repair", "adversarial", str(run), "--sets", "none.safetensors"], "ukemi: sets: there is no file"),
     ):
         assert command(wrong) == 2
         assert said in " ".join(capsys.readouterr().err.split())

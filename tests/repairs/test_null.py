@@ -1,14 +1,16 @@
 """Null controls: as far as the repair, on the same weights, and as long."""
 
+import shutil
 import sys
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
 
 from ukemi import UserError
 from ukemi.cli.main import run as command
-from ukemi.repairs import Dare, dare, null_control, random_change
+from ukemi.repairs import Dare, dare, null_control, random_change, retrain
 from ukemi.repairs.more import read_about
 from ukemi.repairs.null import _normal
 from ukemi.training import Run, TrainConfig, train
@@ -81,16 +83,35 @@ def test_continued_trains_as_long(made: tuple[Run, Run], tmp_path: Path) -> None
     assert (config.epochs, config.learning_rate, config.batch_size) == (about["epochs"], 1e-4, 64)
     assert config.optimiser == "adam" and len(load_sets(config).train) == about["samples"] == 300
     assert len(done.read_log()) == about["epochs"]
+    said = read_about(done)
+    assert (said["repair"], said["kind"], said["images"]) == ("null", "continued", 300)
+    assert said["origin_model"] == about["origin_model"] and said["like"] == str(tuned.folder.resolve())
+
+
+@pytest.mark.parametrize("kind", ["random", "continued"])
+def test_a_further_training_has_its_controls_too(kind: Literal["random", "continued"], tmp_path: Path) -> None:
+    told = {"model": "demo-cnn", "epochs": 1, "batch_size": 500, "device": "cpu", "validation": 0}
+    run = train(TrainConfig(**told, out=tmp_path / "run"), quiet=True)  # type: ignore[arg-type]
+    done = retrain(run, epochs=1, quiet=True).run
+    null = null_control(run, done, kind=kind, out=tmp_path / "null", quiet=True)
+    assert read_about(null)["origin_model"] == read_about(done)["origin_model"]
+    if kind == "continued":
+        config = Run.config_of(null.folder)
+        assert (config.optimiser, config.batch_size) == ("sgd", 500) and len(load_sets(config).train) == 6000
 
 
 def test_the_command(made: tuple[Run, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, tuned = (str(one.folder) for one in made)
+    other = tmp_path / "other"
+    shutil.copytree(run, other)
     assert command(["repair", "null", run, "--like", tuned, "--seed", "2", "--out", str(tmp_path / "n")]) == 0
     assert "ukemi evaluate" in capsys.readouterr().out
     for wrong, why in (
         (["repair", "null", run], "two run folders are needed"),
         (["repair", "null", str(tmp_path / "n"), "--like", tuned], "was made from another model than this run's"),
-        (["repair", "null", run, "--like", run, "--kind", "continued"], "has no readable repair.json"),
+        (["repair", "null", run, "--like", run, "--kind", "continued"], "is the run itself"),
+        (["repair", "null", run, "--like", str(other)], "is no repair of"),
+        (["repair", "null", run, "--like", str(tmp_path / "nowhere")], "is no repair of"),
     ):
         assert command([*wrong, "--out", str(tmp_path / "x")]) == 2
         assert why in " ".join(capsys.readouterr().err.split())

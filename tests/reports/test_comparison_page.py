@@ -30,8 +30,36 @@ def test_the_answer_says_which_by_how_much_and_how_sure() -> None:
     assert comparison_answer(replace(comparison(), cases=(one,)))[1].startswith("With one seed nothing is known about")
     same = replace(CASE, outcomes={"luck": OUTCOMES["luck"], "search": OUTCOMES["luck"]})
     said = comparison_answer(replace(comparison(), cases=(same,), methods=("luck", "search"), open=2))
+    assert said[0] == "luck and search hold equally well: 51.0\u202f% robust accuracy on fashion t3."
     assert "don't tell the two apart" in said[1] and said[2] == "2 runs not finished yet."
     assert comparison_answer(replace(comparison(), cases=())) == ["No run is finished yet."]
+    three = replace(CASE, outcomes=dict.fromkeys(OUTCOMES, OUTCOMES["luck"]))
+    assert comparison_answer(replace(comparison(), cases=(three,)))[0].startswith("plain, luck and search hold equally")
+
+
+def test_a_single_method_is_no_winner() -> None:
+    alone = replace(CASE, outcomes={"luck": OUTCOMES["luck"]})
+    found = replace(comparison(), cases=(alone,), methods=("luck",))
+    assert comparison_answer(found) == ["luck has 51.0\u202f% robust accuracy on fashion t3."]
+    said = comparison_answer(replace(comparison(), cases=(alone,)))
+    assert said == ["luck, the only method that finished, has 51.0\u202f% robust accuracy on fashion t3."]
+
+
+def test_where_every_run_stopped_the_reason_is_said_and_no_column_is_explained() -> None:
+    case = CaseResult("gtsrb", ("t3-81",), {}, {"luck": {1: "the loss is not finite."}})
+    found = replace(comparison(), cases=(case,))
+    assert comparison_answer(found) == ["No run finished: luck with seed 1 on gtsrb stopped: the loss is not finite."]
+    (table,) = comparison_tables(found)
+    assert table.caption is None and [one.header for one in table.columns] == ["method", "n"]
+    assert measure_rows(found).rows[1] == ["luck", "1 stopped"]
+
+
+def test_what_is_explained_is_there() -> None:
+    only = {name: replace(one, measures={"accuracy": 0.9}) for name, one in {"plain": OUTCOMES["plain"][0]}.items()}
+    case = replace(CASE, outcomes={"plain": {0: only["plain"]}})
+    found = replace(comparison(), cases=(case,), methods=("plain",), seeds=(0,), decides="accuracy")
+    caption = str(comparison_tables(found)[0].caption)
+    assert "robust" not in caption and "deviation" not in caption and "passes" in caption
 
 
 def test_tables_fit_a_terminal_and_say_what_was_not_run() -> None:
@@ -43,6 +71,12 @@ def test_tables_fit_a_terminal_and_say_what_was_not_run() -> None:
         console.print(table)
     said = console.file.getvalue()  # type: ignore[attr-defined]
     assert "not run" in said and "1 stopped" in said and "all cases" in said and "…" not in said
+    long = replace(found, cases=(replace(CASE, name="gtsrb32 preactivation-resnet18"), stopped))
+    console = Console(width=80, file=io.StringIO())
+    for table in comparison_tables(long):
+        console.print(table)
+    words = console.file.getvalue().split()  # type: ignore[attr-defined]
+    assert words.count("preactivation-resnet18") == 2 and words.count("search") >= 4  # whole, as headings
     rows = measure_rows(found)
     assert all(len(cells) == len(rows.names) for cells in rows.rows) and len(rows.rows) == 9
     differences = difference_rows(found)

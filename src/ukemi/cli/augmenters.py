@@ -2,6 +2,8 @@
 
 from pydantic.fields import FieldInfo
 from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
 
 from ukemi.augmenters import AUGMENTERS, PRESETS
 from ukemi.augmenters.presets import SenseiSettings
@@ -19,12 +21,12 @@ def run(arguments: list[str]) -> int:
     parse(AugmentersConfig, arguments, "augmenters")
     console = Console(highlight=False)
     for name, settings in AUGMENTERS.items():
-        console.print(f"[bold]{name}[/]  {_one_line(settings)}", soft_wrap=True)
+        console.print(f"[bold]{name}[/]  {_one_line(settings)}")
         plain = SenseiSettings.model_fields if name in PRESETS and name != "sensei" else {}
         _fields(console, "augmenter", settings, plain)
     console.print(f"\n[bold]fitness[/] by name: {', '.join(FITNESS)}; or your own as package.module:name\n")
     for name, objective in OBJECTIVES.items():
-        console.print(f"[bold]{name}[/]  {_one_line(objective)}", soft_wrap=True)
+        console.print(f"[bold]{name}[/]  {_one_line(objective)}")
         _fields(console, "objective", objective, {})
     return 0
 
@@ -39,6 +41,6 @@ def _fields(console: Console, part: str, settings: type[Schema], plain: dict[str
         if field != "name" and (field not in plain or info.default != plain[field].default):
             said = " ".join((info.description or "").split())
             flag = field.replace("_", "-")
-            console.print(f"    --{part}.{flag} (default: {info.default})  {said}", soft_wrap=True)
+            console.print(Padding(Text(f"--{part}.{flag} (default: {info.default})  {said}"), (0, 0, 0, 4)))
     if plain:
         console.print("    and all settings of sensei")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from ukemi import reports
+from ukemi.cli.main import EXIT_STOPPED
 from ukemi.cli.parse import parse
 from ukemi.comparing import CompareConfig, Comparison, compare
 from ukemi.errors import UserError
@@ -13,8 +14,13 @@ from ukemi.errors import UserError
 
 def run(arguments: list[str]) -> int:
     config = parse(CompareConfig, arguments, "compare")
-    compared(config, shlex.join(["ukemi", "compare", *arguments]))
-    return 0
+    return code_of(compared(config, shlex.join(["ukemi", "compare", *arguments])))
+
+
+def code_of(found: Comparison) -> int:
+    """The exit code: nothing finished because trainings stopped is no success."""
+    stopped = any(case.stopped for case in found.cases)
+    return EXIT_STOPPED if stopped and not found.run_cases() else 0
 
 
 def compared(config: CompareConfig, command: str, notes: Sequence[str] = ()) -> Comparison:
@@ -23,6 +29,9 @@ def compared(config: CompareConfig, command: str, notes: Sequence[str] = ()) -> 
         raise UserError(f"out: {config.out} is a file; a folder is needed.")
     stderr = Console(stderr=True)
     found = compare(config, lambda text: stderr.print(text, highlight=False, markup=False))
+    absent = list(dict.fromkeys(case.missing for case in found.cases if case.missing))
+    if absent and all(case.missing for case in found.cases):
+        raise UserError(f"data: {'; '.join(absent)}.")
     if config.jobs > 1:
         notes = [*notes, f"Times were taken while {config.jobs} runs shared the machine."]
     if config.engine == "ray":

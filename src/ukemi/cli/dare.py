@@ -80,7 +80,7 @@ def run_dare(config: DareConfig) -> Run:
     console.print(_table(config, done))
     for sentence in found.said if found else ():
         console.print(sentence)
-    models, test = _tested(run, done.run)
+    models, test = tested(run, done.run)
     page = reports.write_repair(done.run.folder, read_about(done.run), models, test, found)
     console.print(f"repair:  {page}", soft_wrap=True)
     return done.run
@@ -104,7 +104,7 @@ def _compared(config: DareConfig, run: Run, done: Run, report: Told) -> reports.
     kinds: tuple[Kind, ...] = ("random", "continued")
     places = [done.folder / "controls" / kind for kind in kinds]
     made = [null_control(run, done, kind=kind, out=at, quiet=True) for kind, at in zip(kinds, places, strict=True)]
-    models, test = _tested(run, done, *made)
+    models, test = tested(run, done, *made)
     data = fixed_subset(test, min(config.control_images, len(test)), 0)
     frozen = {}
     for name, attack in ATTACKS.items():
@@ -123,11 +123,11 @@ def _compared(config: DareConfig, run: Run, done: Run, report: Told) -> reports.
     return reports.Compared(standings, said)
 
 
-def _tested(*runs: Run) -> tuple[list[nn.Module], Data]:
+def tested(*runs: Run) -> tuple[list[nn.Module], Data]:
     """The runs' models on their device, and the first one's test images."""
-    config = Run.config_of(runs[0].folder)
+    config = Run.plain_config_of(runs[0].folder, space=False)
     device, own = config.chosen_device(), load_sets(config).test
-    found = [trained_model(run, Run.config_of(run.folder), own) for run in runs]
+    found = [trained_model(run, Run.plain_config_of(run.folder, space=False), own) for run in runs]
     return [model.to(device).eval() for model, _ in found], found[0][1].to(device)
 
 

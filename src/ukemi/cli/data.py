@@ -5,6 +5,8 @@ from typing import Annotated
 
 import tyro
 from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
 
 from ukemi import data
 from ukemi.cli.parse import parse
@@ -35,9 +37,9 @@ def run(arguments: list[str]) -> int:
         return 0
     rows = data.survey(config.folder)
     for row in rows:
-        console.print(f"[bold]{row.name}[/]  {row.about} ({row.images}; licence: {row.licence})", soft_wrap=True)
-        console.print(f"    {_state(row)}", markup=False, soft_wrap=True)
-    console.print(f"\nlooked in: {', '.join(str(place) for place in rows[0].looked)}", soft_wrap=True)
+        console.print(f"[bold]{row.name}[/]  {row.about} ({row.images}; licence: {row.licence})")
+        console.print(Padding(Text(_state(row)), (0, 0, 0, 4)))
+    console.print(f"\nlooked in: {', '.join(str(place) for place in rows[0].looked)}", markup=False)
     return 0
 
 

@@ -24,10 +24,10 @@ from ukemi.cli.uncertain import (
 )
 from ukemi.data import Data
 from ukemi.defences import DEFENCES, TRAINING, Defence, Setting, defence_of, joined, study
-from ukemi.errors import UserError
+from ukemi.defences.registry import check_defence
+from ukemi.errors import UserError, field_called
 from ukemi.measures.uncertainty import BENIGN, profile
 from ukemi.models.inference import home_of
-from ukemi.schema import chosen
 from ukemi.training import Run
 from ukemi.training.sets import AdversarialSet, as_data, check_set, read_set
 from ukemi.training.setup import in_classes
@@ -58,12 +58,13 @@ def run(arguments: list[str]) -> int:
     saved = _check(config)
     began = monotonic()
     found = brought(config, config.images)
-    groups = _groups(config, found, saved)
+    kept = _kept(found, saved)
     attacked = attacked_validation(config, found)
-    thresholds, found_by = thresholds_of(config, found, attacked)
     setting = _setting(config, found, attacked)
     left_out: dict[str, str] = {}
-    makers = _makers(config, setting, left_out)
+    makers = _makers(config, setting, left_out)  # before the long work: anyone's own may fail
+    groups = _groups(config, found, kept)
+    thresholds, found_by = thresholds_of(config, found, attacked)
     with bar("passes", sum(map(len, groups.values()))) as report:
         profiled = profile(
             found.source, groups, thresholds, confidence=config.confidence, against=config.against, report=report
@@ -98,16 +99,19 @@ def _check(config: DefendConfig) -> dict[str, AdversarialSet]:
     """The saved sets by their names; and what can be known to be wrong before anything is measured."""
     check_uncertain(config, "defend")
     for name in config.defences:
-        chosen(name, DEFENCES, "defences")
+        check_defence(name)
+        if config.defences.count(name) > 1:
+            raise UserError(f"defences: {name} is given twice.")
         if name in TRAINING and config.run is None:
             raise UserError(f"defences: {name} trains the network anew, so a run folder is needed.")
     if not config.sets and not config.attacks:
         raise UserError("sets: without a set and without attacks there is nothing to defend against.")
     if _out(config).is_file():
         raise UserError(f"out: {_out(config)} is a file; a folder is needed.")
-    saved = {_name(path, config.sets): read_set(path) for path in config.sets}
-    for one in saved.values():
-        as_data(one)
+    with field_called("sets", "adversarial-set"):
+        saved = {_name(path, config.sets): read_set(path) for path in config.sets}
+        for one in saved.values():
+            as_data(one)
     return saved
 
 
@@ -124,11 +128,18 @@ def _kind(saved: AdversarialSet | None) -> str:
     return {"generate": "generated", "fuzz": "fuzzed"}.get("" if saved is None else saved.attack, "attacked")
 
 
-def _groups(config: DefendConfig, found: Brought, saved: dict[str, AdversarialSet]) -> dict[str, Data]:
-    groups = {BENIGN: found.data}
+def _kept(found: Brought, saved: dict[str, AdversarialSet]) -> dict[str, Data]:
+    """What succeeded in the saved sets, which have to be this model's."""
+    kept = {}
     for name, one in saved.items():
-        check_set(one, model=found.model)
-        groups[name] = in_classes(as_data(one), found.data.classes)
+        with field_called(f"sets: {name}", "adversarial-set"):
+            check_set(one, model=found.model)
+        kept[name] = in_classes(as_data(one), found.data.classes)
+    return kept
+
+
+def _groups(config: DefendConfig, found: Brought, kept: dict[str, Data]) -> dict[str, Data]:
+    groups = {BENIGN: found.data, **kept}
     for name, attack in attacks_of(config).items():
         groups[name if name not in groups else f"{name} here"] = turned(
             found.model, found.data, attack, config.seed, name
@@ -151,10 +162,14 @@ def _setting(config: DefendConfig, found: Brought, attacked: Sequence[Data]) -> 
 
 
 def _makers(config: DefendConfig, setting: Setting, left_out: dict[str, str]) -> dict[str, Callable[[], Defence]]:
-    """What is named must be worn; of the rest, what this model can't wear is left out and said so."""
-    if config.defences:
-        return {name: partial(defence_of, name, setting) for name in config.defences}
+    """What is named must be worn; of the rest, what this model can't wear is left out and said so. Only those that
+    train a network are made when their turn comes."""
     made: dict[str, Callable[[], Defence]] = {}
+    for name in config.defences:
+        later = partial(defence_of, name, setting)
+        made[name] = later if name in TRAINING else partial(_itself, later())
+    if made:
+        return made
     for name in DEFENCES:
         if name in TRAINING:
             continue

@@ -99,5 +99,15 @@ def _check(config: GenerateConfig) -> None:
     number_of(config.pattern)
     if config.generator == "natural":
         space_of(config.space)
+        if config.epsilon != _usual("epsilon") and (config.profile is not None or config.pcs_thresholds):
+            raise UserError(
+                "epsilon: natural variations have no budget, and with given thresholds no attack needs one."
+            )
+    elif config.space != _usual("space"):
+        raise UserError(f"space: it belongs to --generator natural, but the generator is {config.generator}.")
     if _out(config).is_file():
         raise UserError(f"out: {_out(config)} is a file; a folder is needed.")
+
+
+def _usual(name: str) -> object:
+    return GenerateConfig.model_fields[name].default

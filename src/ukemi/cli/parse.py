@@ -15,6 +15,7 @@ from ukemi.errors import UserError
 from ukemi.objectives import OBJECTIVES
 from ukemi.schema import Schema, read_config
 from ukemi.training import TrainConfig
+from ukemi.training.run import BESIDE
 
 AnySchema = TypeVar("AnySchema", bound=Schema)
 
@@ -65,7 +66,7 @@ def parse_train(arguments: Sequence[str]) -> TrainConfig:
 def fill(
     schema: type[AnySchema], tables: dict[str, Any], arguments: Sequence[str], command: str, about: str
 ) -> AnySchema:
-    if "genes" in tables and "space" in tables:
+    if tables.get("genes") and "space" in tables:
         raise UserError("space: give a space by name or [[genes]], not both.")
     if any(argument.partition("=")[0] == "--space" for argument in arguments):
         tables = {name: value for name, value in tables.items() if name != "genes"}
@@ -103,4 +104,10 @@ def pop(arguments: Sequence[str], flag: str) -> tuple[str | None, list[str]]:
 
 def _config(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     path, rest = pop(arguments, "--config")
-    return ({} if path is None else read_config(Path(path))), rest
+    if path is None:
+        return {}, rest
+    tables = read_config(Path(path))
+    data = str(tables.get("data", ""))
+    if data.startswith(BESIDE) and not Path(data).exists() and (Path(path).parent / data).exists():
+        tables["data"] = str(Path(path).parent / data)  # the config of a run that has its data beside it
+    return tables, rest

@@ -8,12 +8,15 @@ from pydantic import Field
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from ukemi.cli.dare import DareConfig, NullConfig, run_dare, run_null
+from ukemi.cli.dare import DareConfig, NullConfig, run_dare, run_null, tested
 from ukemi.cli.enhance import EnhanceConfig, run_enhance
 from ukemi.cli.parse import parse
 from ukemi.cli.train import write_page
 from ukemi.errors import UserError
+from ukemi.measures import accuracy
+from ukemi.models.inference import home_of
 from ukemi.repairs import fine_tune, retrain
+from ukemi.reports.words import percent, plural
 from ukemi.schema import Number, Schema
 from ukemi.training import Run
 
@@ -64,13 +67,16 @@ def run(arguments: list[str]) -> int:
         if word in ("-h", "--help"):
             Console(highlight=False).print(f"What is done to a trained model:\n{ways}\nEach has a --help.")
             return 0
+        if not word or word.startswith("-"):
+            raise UserError(f"repair: a way is needed, one of {', '.join(WAYS)}: ukemi repair retrain RUN.")
         raise UserError(f"repair: {word!r} is none of {', '.join(WAYS)}.")
     if word == "retrain":
         return _retrain(parse(RetrainConfig, rest, "repair retrain"))
     if word == "dare":
         return _told(run_dare(parse(DareConfig, rest, "repair dare")))
     if word == "null":
-        return _told(run_null(parse(NullConfig, rest, "repair null")))
+        null = parse(NullConfig, rest, "repair null")
+        return _told(run_null(null), null.run)
     if word == "uncertainty":
         return _told(run_enhance(parse(EnhanceConfig, rest, "repair uncertainty")))
     return _adversarial(parse(AdversarialConfig, rest, "repair adversarial"))
@@ -99,7 +105,7 @@ def _adversarial(config: AdversarialConfig) -> int:
         clean=config.clean,
         out=config.out,
     )
-    return _told(done)
+    return _told(done, config.run)
 
 
 def _retrain(config: RetrainConfig) -> int:
@@ -121,12 +127,17 @@ def _retrain(config: RetrainConfig) -> int:
     console.print(
         f"{done.forwards:,} forward passes found them; SENSEI would have spent {done.search:,} in as many epochs."
     )
-    return _told(done.run)
+    return _told(done.run, config.run)
 
 
-def _told(finished: Run) -> int:
+def _told(finished: Run, origin: Path | None = None) -> int:
+    """Says where everything is; with the run that was repaired, also how accurate both are."""
     page = write_page(finished, Run.config_of(finished.folder))
     console = Console(highlight=False, soft_wrap=True)
+    if origin is not None:
+        (before, after), test = tested(Run(origin), finished)
+        shares = [percent(accuracy(model, test, home_of(model))[0]) for model in (before, after)]
+        console.print(f"accuracy on {plural(len(test), 'test image')}: {shares[0]} before, {shares[1]} after")
     console.print(f"run:     {finished.folder}\nweights: {finished.weights_path}\npage:    {page}")
     console.print(f"next:    ukemi evaluate {finished.folder}")
     return 0

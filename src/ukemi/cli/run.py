@@ -10,7 +10,7 @@ from pydantic import Field
 from rich.console import Console
 
 from ukemi import reports
-from ukemi.cli.compare import compared
+from ukemi.cli.compare import code_of, compared
 from ukemi.cli.main import command
 from ukemi.cli.parse import parse
 from ukemi.comparing.config import ENGINE, Engine
@@ -70,7 +70,7 @@ def run(arguments: list[str]) -> int:
     if isinstance(told, ExperimentConfig):
         conducted(told, said, notes)
     else:
-        compared(told, said, [*notes, f"Size: {size_of(told)}."])
+        return code_of(compared(told, said, [*notes, f"Size: {size_of(told)}."]))
     return 0
 
 

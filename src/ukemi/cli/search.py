@@ -113,6 +113,9 @@ def _checked(config: SearchConfig) -> dict[str, Method]:
     """The methods; and what can be known to be wrong before anything is measured."""
     if not config.methods:
         raise UserError("methods: at least one is needed.")
+    for text in config.methods:
+        if config.methods.count(text) > 1:
+            raise UserError(f"methods: {text} is given twice.")
     methods: dict[str, Method] = {text: method_of(text) for text in config.methods}
     if (config.run is None) == (config.model is None):
         raise UserError("search needs a run folder, or --model with --data (one of the two).")

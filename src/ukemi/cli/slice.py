@@ -11,7 +11,7 @@ from ukemi import reports
 from ukemi.cli.attacking import bar
 from ukemi.cli.evaluate import BroughtConfig, EvaluateConfig, check_beside, model_and_data
 from ukemi.cli.parse import parse
-from ukemi.errors import UserError
+from ukemi.errors import UserError, field_called
 from ukemi.schema import Number
 from ukemi.slicing import Reading, slices_of, write_slices
 from ukemi.training.config import device_of
@@ -63,7 +63,8 @@ def run(arguments: list[str]) -> int:
         for count in (config.samples, config.profile)
     )
     began = monotonic()
-    with bar("slice", len(samples) + len(baseline)) as report:
+    about = ("samples", "classes") if config.samples is not None else ("classes",)
+    with field_called(*about), bar("slice", len(samples) + len(baseline)) as report:
         found = slices_of(
             model,
             samples,
@@ -99,5 +100,9 @@ def _check(config: SliceConfig) -> None:
     if config.run is None and config.data is None:
         raise UserError("data: slice --model needs --data: a data set by name, an image folder or an .npz file.")
     check_beside(config)
+    nnslicer = config.reading == "nnslicer"
+    for name, belongs in (("theta", nnslicer), ("q", not nnslicer)):
+        if not belongs and getattr(config, name) != SliceConfig.model_fields[name].default:
+            raise UserError(f"{name}: the reading {config.reading} makes no use of it.")
     if _out(config).is_file():
         raise UserError(f"out: {_out(config)} is a file; a folder is needed.")

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from pydantic import Field
+from rich.console import Console
 from torch import nn
 
 from ukemi import data as data_room
@@ -17,19 +18,20 @@ from ukemi.attacks.config import AttackConfig
 from ukemi.cli.attacking import bar
 from ukemi.cli.evaluate import BroughtConfig, EvaluateConfig, check_beside, model_and_data
 from ukemi.data import Data
-from ukemi.errors import UserError
+from ukemi.errors import UserError, field_called
 from ukemi.measures.uncertainty import attack_of, turned_by, validation_thresholds
 from ukemi.models.inference import home_of
-from ukemi.ranks import Ranks
-from ukemi.reports.uncertainty import read_thresholds
+from ukemi.ranks import Ranks, is_first
+from ukemi.reports.uncertainty import read_profile
 from ukemi.schema import Number
 from ukemi.spaces import Space
 from ukemi.training.checkpoints import read_checkpoint
 from ukemi.training.config import device_of
 from ukemi.training.parallel import check_measured, measuring
 from ukemi.training.run import Run
+from ukemi.training.sets import weights_hash
 from ukemi.training.setup import fixed_subset, in_classes, load_model, load_sets, trained_model
-from ukemi.uncertainty import DropoutPasses, Ensemble, Source, Thresholds, with_dropout
+from ukemi.uncertainty import DropoutPasses, Ensemble, Source, Thresholds, dropouts_of, with_dropout
 from ukemi.uncertainty.metrics import Against, Confidence
 from ukemi.uncertainty.patterns import limits_of
 
@@ -98,7 +100,10 @@ def check_uncertain(config: UncertainConfig, command: str) -> None:
     if given and config.profile is not None:
         raise UserError("profile: it brings thresholds, so --pcs-thresholds can't stand beside it.")
     if config.profile is not None:
-        read_thresholds(config.profile)
+        read_profile(config.profile)
+    for path in config.ensemble:
+        if not path.exists():
+            raise UserError(f"ensemble: {path} is neither a run folder nor a file of weights.")
     attacks_of(config)
 
 
@@ -125,12 +130,34 @@ def brought(config: UncertainConfig, images: int, device: torch.device | None = 
     validation = _validation(config, data)
     source: Source
     if config.ensemble:
-        source = Ensemble([model, *(_member(path, model, data).to(device) for path in config.ensemble)])
+        with field_called("ensemble", "run", "weights", "checkpoint"):
+            source = Ensemble([model, *(_member(path, model, data).to(device) for path in config.ensemble)])
+    elif config.own_dropout_only and not dropouts_of(model):
+        raise UserError(
+            f"own-dropout-only: {type(model).__name__} has no dropout layer; leave --own-dropout-only out and one is"
+            " inserted, or give an --ensemble."
+        )
     else:
-        model = with_dropout(model, config.dropout, insert=not config.own_dropout_only)
+        model = with_dropout(model, config.dropout)
         source = DropoutPasses(model, config.passes, seed=config.seed)
+    if config.profile is not None:
+        _check_profile(config.profile, model, source)
     data = fixed_subset(data, min(images, len(data)), config.seed)
     return Brought(model, data, validation, source, space, named)
+
+
+def _check_profile(path: Path, model: nn.Module, source: Source) -> None:
+    """Refuses thresholds that were found for another model, and notes what else they were found with."""
+    known, here = read_profile(path), weights_hash(model)
+    if known.model not in (None, here):
+        raise UserError(
+            f"profile: {path} was found for another model (weights {str(known.model)[:12]}…, here {here[:12]}…)."
+        )
+    notes = [f"{path} doesn't say for which model its thresholds were found."] * (known.model is None)
+    if known.passes not in (None, source.passes):
+        notes.append(f"{path} has its thresholds from {known.passes} passes, but {source.passes} are made here.")
+    for note in notes * is_first():
+        Console(stderr=True).print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _validation(config: UncertainConfig, data: Data) -> Data:
@@ -165,7 +192,9 @@ def thresholds_of(
 ) -> tuple[Thresholds, str]:
     """The thresholds, and where they come from; `attacked` are the attacked validation images, where they are known."""
     if config.profile is not None:
-        return read_thresholds(config.profile), str(config.profile)
+        known = read_profile(config.profile)
+        other = known.passes not in (None, found.source.passes)
+        return known.thresholds, str(config.profile) + (f", from {known.passes} passes" if other else "")
     if config.pcs_thresholds:
         return Thresholds(limits_of("pcs", config.pcs_thresholds), limits_of("vr", config.vr_thresholds)), GIVEN
     if not config.attacks:

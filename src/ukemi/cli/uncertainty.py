@@ -21,11 +21,11 @@ from ukemi.cli.uncertain import (
     turned,
 )
 from ukemi.data import Data
-from ukemi.errors import UserError
+from ukemi.errors import UserError, field_called
 from ukemi.measures.uncertainty import BENIGN, natural_variants, profile
 from ukemi.models.inference import home_of
 from ukemi.spaces import space_of
-from ukemi.training.sets import AdversarialSet, as_data, check_set, fuzzed_set, read_set, write_set
+from ukemi.training.sets import AdversarialSet, as_data, check_set, fuzzed_set, read_set, weights_hash, write_set
 from ukemi.training.setup import in_classes
 from ukemi.uncertainty import GUIDES, fuzz
 
@@ -79,6 +79,7 @@ def run(arguments: list[str]) -> int:
         seconds=monotonic() - began,
         gallery=config.gallery,
         seed=config.seed,
+        model=weights_hash(found.model),
     )
     out = _out(config)
     reports.write_uncertainty(out, seen)
@@ -98,12 +99,14 @@ def _check(config: UncertaintyConfig) -> dict[str, AdversarialSet]:
     """The saved sets; and what can be known to be wrong before anything is measured."""
     check_uncertain(config, "uncertainty")
     if config.variants is not None:
-        space_of(config.variants)
+        with field_called("variants", "space"):
+            space_of(config.variants)
     if _out(config).is_file():
         raise UserError(f"out: {_out(config)} is a file; a folder is needed.")
-    saved = {str(path): read_set(path) for path in config.sets}
-    for one in saved.values():
-        as_data(one)
+    with field_called("sets", "adversarial-set"):
+        saved = {str(path): read_set(path) for path in config.sets}
+        for one in saved.values():
+            as_data(one)
     return saved
 
 
@@ -124,6 +127,7 @@ def _groups(config: UncertaintyConfig, found: Brought, saved: dict[str, Adversar
             named = {"data": str(found.named["data"]), "split": config.split, "seed": config.seed}
             write_set(_out(config) / f"{name}.safetensors", fuzzed_set(found.model, found.data, kept, **named))  # type: ignore[arg-type]
     for name, one in saved.items():
-        check_set(one, model=found.model)
+        with field_called(f"sets: {name}", "adversarial-set"):
+            check_set(one, model=found.model)
         groups[name] = in_classes(as_data(one), found.data.classes)
     return groups

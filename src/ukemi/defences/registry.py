@@ -1,5 +1,6 @@
 """Every defence by its name: adding one is a function from a `Setting`, and a line here."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -9,7 +10,7 @@ import torch
 from torch import nn
 
 from ukemi.data import Data
-from ukemi.defences.base import Defence
+from ukemi.defences.base import Defence, Detector
 from ukemi.defences.classifier import Classifying, halves
 from ukemi.defences.detectors import Dropping, Mutating, Squeezing
 from ukemi.defences.hardening import CROPS, NEARBY, Several, Transformed, Variants, deflecting, squeezers
@@ -17,7 +18,7 @@ from ukemi.defences.slices import Slicing
 from ukemi.defences.trained import distilled, network_of, smoothed
 from ukemi.defences.transforms import bit_depth, jpeg, total_variation
 from ukemi.errors import UserError
-from ukemi.schema import chosen
+from ukemi.schema import called, chosen
 from ukemi.training import Run
 from ukemi.uncertainty import with_dropout
 
@@ -102,6 +103,22 @@ TRAINING = ("distillation", "label-smoothing")
 """these train a network of their own, for as long as the run's own training took, or twice that"""
 
 
+def check_defence(name: str) -> None:
+    """Refuses a name that leads to nothing, or to a function that can't be called with a `Setting` alone."""
+    function = chosen(name, DEFENCES, "defences")
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError as error:
+        raise UserError(f"defences: {name} should take one argument, a ukemi.defences.Setting ({error}).") from None
+    except ValueError:  # a function that does not tell its signature
+        return
+
+
 def defence_of(name: str, told: Setting) -> Defence:
     """The defence of this name, or `package.module:function` from a `Setting`, ready to be judged."""
-    return chosen(name, DEFENCES, "defences")(told)
+    made = called(chosen(name, DEFENCES, "defences"), "defences", told)
+    if not isinstance(made, nn.Module | Detector):
+        raise UserError(
+            f"defences: {name} gave a {type(made).__name__}; a network, or a Detector (its model and flags), is needed."
+        )
+    return made

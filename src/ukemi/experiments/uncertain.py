@@ -139,7 +139,8 @@ class Uncertain:
 
     def profiled(self) -> dict[str, Any]:
         found = json.loads(self.profile().read_text())
-        kept = {name: found[name] for name in ("thresholds", "sources", "passes")}
+        kept = {name: found[name] for name in ("thresholds", "passes")}
+        kept["sources"] = [row for row in found["sources"] if row["images"]]
         epochs = len(Run(self.run()).read_log())
         return kept | {"calibration_error": found["calibration"]["expected_error"], "epochs": epochs}
 

@@ -16,7 +16,7 @@ from ukemi.attacks import ATTACKS
 from ukemi.attacks.base import Attacked
 from ukemi.attacks.config import Attack, AttackConfig
 from ukemi.data import Data, in_a_row, shared
-from ukemi.errors import UserError
+from ukemi.errors import UserError, field_called
 from ukemi.measures.attacks import Report, under_attack
 from ukemi.models.inference import home_of
 from ukemi.ranks import Ranks
@@ -48,7 +48,8 @@ def attack_of(name: str, epsilon: float) -> AttackConfig:
     function, settings = ATTACKS.get(name), dict[str, Any](FASTER.get(name, {}))
     if function is not None and "epsilon" in inspect.signature(function).parameters:
         settings["epsilon"] = epsilon
-    return AttackConfig(attack=name, **settings)
+    with field_called("attacks", "attack"):
+        return AttackConfig(attack=name, **settings)
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,8 @@ class Profile:
 
     thresholds: Thresholds
     sources: tuple[Profiled, ...]
+    empty: tuple[str, ...] = ()
+    """sources without any image: attacks that turned nothing"""
 
     @property
     def benign(self) -> Profiled:
@@ -104,8 +107,8 @@ def profile(
     report: Report | None = None,
     ranks: Ranks | None = None,
 ) -> Profile:
-    """The metrics of every image of every group; one of them is `benign`. A group without images is left out. Each rank
-    asks about its share of every group."""
+    """The metrics of every image of every group; one of them is `benign`. A group without images is only named
+    (`empty`). Each rank asks about its share of every group."""
     if BENIGN not in groups or not len(groups[BENIGN]):
         raise UserError(f"groups: one is needed that is called {BENIGN!r} and has images.")
     total, found, before = sum(map(len, groups.values())), [], 0
@@ -119,7 +122,7 @@ def profile(
             metrics = uncertainty_of(source, data, confidence=confidence, against=against, report=told, ranks=ranks)
             found.append(Profiled(name, data, metrics))
         before += len(data)
-    return Profile(thresholds, tuple(found))
+    return Profile(thresholds, tuple(found), tuple(name for name, data in groups.items() if not len(data)))
 
 
 def validation_thresholds(

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from ukemi import randomness
 from ukemi.data import Data, as_float
+from ukemi.errors import field_called
 from ukemi.models.inference import home_of
 from ukemi.randomness import Stream
 from ukemi.repairs.mining import Mined, Report
-from ukemi.repairs.more import free_folder, further, pixels, write_npz
+from ukemi.repairs.more import about_further, free_folder, further, pixels, write_about, write_npz
 from ukemi.repairs.tuning import Score, Tuned, search_grid
 from ukemi.training import Run, train
 from ukemi.training.sets import as_data, check_set, read_set
@@ -57,13 +58,17 @@ def fine_tune(
         seed=config.seed,
     )
     write_npz(folder / "data.npz", images, torch.cat([part.labels for part in parts]), test)
+    about = {"repair": "adversarial", "sets": [str(path) for path in sets], "clean": clean, "samples": len(images)}
+    write_about(folder, about | about_further(run, model, told, len(images)))
     return train(told, quiet=quiet)
 
 
 def _images_of(path: Path, model: torch.nn.Module, test: Data) -> Data:
-    found = read_set(path)
-    check_set(found, model=model)
-    return in_classes(as_data(found), test.classes)
+    with field_called("sets", "adversarial-set"):
+        found = read_set(path)
+    with field_called(f"sets: {path}", "adversarial-set"):
+        check_set(found, model=model)
+        return in_classes(as_data(found), test.classes)
 
 
 def fine_tune_grid(

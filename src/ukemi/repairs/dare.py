@@ -78,6 +78,8 @@ class Dare(Schema):
     def _fits(self) -> "Dare":
         if self.twins and self.variant != "dare-adv":
             raise UserError(f"twins belong to the variant dare-adv, but the variant is {self.variant}.")
+        if self.epsilon != type(self).model_fields["epsilon"].default and self.variant != "dare-adv":
+            raise UserError(f"epsilon belongs to the variant dare-adv, but the variant is {self.variant}.")
         return self
 
     @property

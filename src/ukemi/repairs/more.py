@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.training import Run, TrainConfig
 from ukemi.training.checkpoints import write_checkpoint, write_whole
+from ukemi.training.sets import weights_hash
 
 KEPT = (
     "model",
@@ -97,9 +98,21 @@ def write_tuned(
     made = Run.start(config)
     for line in log:
         made.write_log(line)
-    write_whole(made.folder / REPAIR, (json.dumps({"schema": SCHEMA, **about}, indent=2) + "\n").encode())
+    write_about(made.folder, about)
     write_checkpoint(made.weights_path, state, {"classes": list(classes)})
     return made
+
+
+def write_about(folder: Path, about: Mapping[str, Any]) -> None:
+    """Writes repair.json."""
+    write_whole(folder / REPAIR, (json.dumps({"schema": SCHEMA, **about}, indent=2) + "\n").encode())
+
+
+def about_further(run: Run, model: nn.Module, told: TrainConfig, images: int) -> dict[str, Any]:
+    """What repair.json says of any further training: from which model, on how many images, and how."""
+    names = ("epochs", "learning_rate", "batch_size", "optimiser", "weight_decay", "momentum")
+    origin = {"origin": str(run.folder.resolve()), "origin_model": weights_hash(model)}
+    return origin | {name: getattr(told, name) for name in names} | {"images": images}
 
 
 def read_about(run: Run) -> dict[str, Any]:

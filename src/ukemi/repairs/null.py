@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,18 @@ from torch import Tensor, nn
 from ukemi import randomness
 from ukemi.errors import UserError
 from ukemi.randomness import Stream
-from ukemi.repairs.more import REPAIR, beside, free_folder, further, pixels, read_about, write_npz, write_tuned
+from ukemi.repairs.more import (
+    REPAIR,
+    about_further,
+    beside,
+    free_folder,
+    further,
+    pixels,
+    read_about,
+    write_about,
+    write_npz,
+    write_tuned,
+)
 from ukemi.training import Run, train
 from ukemi.training.sets import weights_hash
 from ukemi.training.setup import fixed_subset, load_sets, trained_model
@@ -51,13 +62,18 @@ def null_control(
     `continued` trains the run's model further on as many of its own training images, with the same optimiser, learning
     rate, batch size and epochs."""
     folder = free_folder(run, out, f"null-{kind}")
+    if like.folder.resolve() == run.folder.resolve():
+        raise UserError(f"like: {like.folder} is the run itself; the folder of a repair of it is needed.")
+    if not (like.folder / REPAIR).exists():
+        raise UserError(f"like: {like.folder} is no repair of {run.folder} (there is no {REPAIR} in it).")
     return (_random if kind == "random" else _continued)(run, like, seed, folder, quiet)
 
 
-def _check_origin(model: nn.Module, like: Run) -> None:
-    """Where the repaired run says what it was made from, that has to be this model."""
-    made_from = read_about(like).get("origin_model") if (like.folder / REPAIR).exists() else None
-    if made_from not in (None, weights_hash(model)):
+def _check_origin(run: Run, model: nn.Module, like: Run) -> None:
+    """What the repaired run says that it was made from has to be this model."""
+    about = read_about(like)
+    same = about.get("origin_model") == weights_hash(model)
+    if not same and ("origin_model" in about or about.get("origin") != str(run.folder.resolve())):
         raise UserError(f"like: {like.folder} was made from another model than this run's.")
 
 
@@ -65,21 +81,29 @@ def _random(run: Run, like: Run, seed: int, folder: Path, quiet: bool) -> Run:
     config = Run.config_of(run.folder)
     sets = load_sets(config)
     model, test = trained_model(run, config, sets.test)
+    _check_origin(run, model, like)
     tuned, _ = trained_model(like, Run.config_of(like.folder), sets.test)
-    _check_origin(model, like)
     state = random_change(model, tuned.state_dict(), seed=seed)
     told = beside(config, run, folder, epochs=1)
-    about = {"repair": "null", "kind": "random", "seed": seed, "origin": str(run.folder.resolve())}
-    return write_tuned(told, state, test.classes, [], about | {"like": str(like.folder.resolve())})
+    about = _about(like, "random", seed) | {"origin": str(run.folder.resolve()), "origin_model": weights_hash(model)}
+    return write_tuned(told, state, test.classes, [], about)
+
+
+def _about(like: Run, kind: Kind, seed: int) -> dict[str, Any]:
+    return {"repair": "null", "kind": kind, "seed": seed, "like": str(like.folder.resolve())}
 
 
 def _continued(run: Run, like: Run, seed: int, folder: Path, quiet: bool) -> Run:
     config, about = Run.config_of(run.folder), read_about(like)
     sets = load_sets(config)
     model, data = trained_model(run, config, sets.train)
-    _check_origin(model, like)
+    _check_origin(run, model, like)
+    about.setdefault("images", about.get("samples", len(data)))
+    for name in ("epochs", "learning_rate", "batch_size"):
+        if name not in about:
+            raise UserError(f"like: {REPAIR} in {like.folder} doesn't say its {name}, so no training can be as long.")
     _, test = trained_model(run, config, sets.test)
-    few = fixed_subset(data, min(int(about["samples"]), len(data)), seed)
+    few = fixed_subset(data, min(int(about["images"]), len(data)), seed)
     told = further(
         config,
         run,
@@ -88,9 +112,11 @@ def _continued(run: Run, like: Run, seed: int, folder: Path, quiet: bool) -> Run
         epochs=about["epochs"],
         learning_rate=about["learning_rate"],
         batch_size=max(2, about["batch_size"]),
-        optimiser="adam",
-        weight_decay=0,
+        optimiser=about.get("optimiser", "adam"),  # DARE's own
+        weight_decay=about.get("weight_decay", 0),
+        momentum=about.get("momentum", config.momentum),
         seed=seed,
     )
     write_npz(folder / "data.npz", pixels(few), few.labels, test)
+    write_about(folder, _about(like, "continued", seed) | about_further(run, model, told, len(few)))
     return train(told, quiet=quiet)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ukemi.augmenters import WorstOf
 from ukemi.data import Data
 from ukemi.models.inference import default_chunk, home_of
-from ukemi.repairs.more import free_folder, further, last_rate, like, pixels, write_npz
+from ukemi.repairs.more import about_further, free_folder, further, last_rate, like, pixels, write_about, write_npz
 from ukemi.spaces import Space
 from ukemi.training import Run, train
 from ukemi.training.setup import load_sets, trained_model
@@ -65,6 +65,8 @@ def retrain(
         seed=config.seed,
     )
     write_npz(folder / "data.npz", images, labels, test)
+    about = {"repair": "retrain", "samples": int(fooled_N.sum())}
+    write_about(folder, about | about_further(run, model, told, len(images)))
     finished = train(told, quiet=quiet)
     spent, count = DRAWS * config.epochs * len(data), int(fooled_N.sum())
     return Retrain(finished, count, len(data), spent, DRAWS * (config.epochs - 1) * len(data))

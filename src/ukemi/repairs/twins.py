@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ukemi.attacks.config import AttackConfig
 from ukemi.data import Data, as_float
-from ukemi.errors import UserError
+from ukemi.errors import UserError, field_called
 from ukemi.models.inference import home_of
 from ukemi.repairs.mining import Mined
 from ukemi.repairs.more import pixels
@@ -43,8 +43,11 @@ def saved(field: str, paths: Sequence[Path], model: nn.Module, among: Data) -> D
 
 
 def _saved(field: str, path: Path, model: nn.Module, among: Data) -> Data:
-    found = read_set(path)
-    check_set(found, model=model)
+    with field_called(field, "adversarial-set"):
+        found = read_set(path)
+    with field_called(f"{field}: {path}", "adversarial-set"):
+        check_set(found, model=model)
+        as_data(found)
     if found.split != "train":
         raise UserError(
             f"{field}: {path} was made from the {found.split} part, but only images that the run kept aside from its"

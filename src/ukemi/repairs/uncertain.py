@@ -1,6 +1,5 @@
 """Uncertainty-guided retraining: manifold mixup of one group of generated inputs, beside the unmixed training set."""
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,16 +11,15 @@ from torch import Tensor, nn
 
 from ukemi import randomness
 from ukemi.data import Data, as_float
-from ukemi.errors import UserError
+from ukemi.errors import UserError, field_called
 from ukemi.measures.uncertainty import attack_of, turned_by
 from ukemi.objectives import GroupedMixup
 from ukemi.randomness import Stream
 from ukemi.repairs.gains import Standing, standing_of
-from ukemi.repairs.more import REPAIR, SCHEMA, free_folder, further, last_rate, like, pixels, write_npz
+from ukemi.repairs.more import about_further, free_folder, further, last_rate, like, pixels, write_about, write_npz
 from ukemi.schema import Number, Schema
 from ukemi.training import Run, train
-from ukemi.training.checkpoints import write_whole
-from ukemi.training.sets import AdversarialSet, as_data, check_set, read_set, weights_hash
+from ukemi.training.sets import AdversarialSet, as_data, check_set, read_set
 from ukemi.training.setup import fixed_subset, in_classes, load_sets, trained_model
 
 Variant = Literal["within", "with-original"]
@@ -88,9 +86,12 @@ def enhance(
     model, data = trained_model(run, config, own.train)
     _, test = trained_model(run, config, own.test)
     group = _group(sets, told, model, data, config.seed)
-    kept = {path: read_set(path) for path in told.transfer}
-    for one in kept.values():
-        check_set(one, test, model)
+    kept = {}
+    for path in told.transfer:
+        with field_called("transfer", "adversarial-set"):
+            kept[path] = read_set(path)
+        with field_called(f"transfer: {path}", "adversarial-set"):
+            check_set(kept[path], test, model)
     model, few = model.to(device), fixed_subset(test, min(told.images, len(test)), config.seed)
     if frozen is None:
         say("attacks on the model")
@@ -124,8 +125,7 @@ def enhance(
     repaired = trained_model(finished, more, test)[0].to(device)
     after = standing_of(repaired, test, few, frozen, **options)  # type: ignore[arg-type]
     done = Enhanced(finished, len(group), repeats, before, after)
-    about = _about(told, run, sets, model, done)
-    write_whole(folder / REPAIR, (json.dumps({"schema": SCHEMA, **about}, indent=2) + "\n").encode())
+    write_about(folder, _about(told, sets, done) | about_further(run, model, more, len(images)))
     return done
 
 
@@ -157,8 +157,11 @@ def _some(index: Tensor, count: int, seed: int) -> Tensor:
 
 
 def _trained_on(path: Path, model: nn.Module, data: Data) -> Data:
-    found: AdversarialSet = read_set(path)
-    check_set(found, model=model)
+    with field_called("sets", "adversarial-set"):
+        found: AdversarialSet = read_set(path)
+    with field_called(f"sets: {path}", "adversarial-set"):
+        check_set(found, model=model)
+        as_data(found)
     if found.split != "train":
         raise UserError(
             f"sets: {path} was made from the {found.split} part, but a model that is measured on test images may not"
@@ -178,11 +181,9 @@ def _frozen(told: Enhance, kept: dict[Path, AdversarialSet], model: nn.Module, f
     return {name: turned_by(model, few, attack.made(seed)) for name, attack in attacks.items()}
 
 
-def _about(told: Enhance, run: Run, sets: Sequence[Path], model: nn.Module, done: Enhanced) -> dict[str, Any]:
+def _about(told: Enhance, sets: Sequence[Path], done: Enhanced) -> dict[str, Any]:
     return {
         "repair": "uncertainty",
-        "origin": str(run.folder.resolve()),
-        "origin_model": weights_hash(model),
         "settings": told.model_dump(mode="json"),
         "sets": [str(path) for path in sets],
         "samples": done.samples,

@@ -27,21 +27,45 @@ FEW_SEEDS = 5
 
 def comparison_answer(found: Comparison) -> list[str]:
     """Which method, by how much, how sure: in sentences."""
-    ranked, pair = found.ranked(), found.answer()
-    if not ranked:
-        return ["No run is finished yet."]
-    cases = found.run_cases()
+    ranked = found.ranked()
+    said = _ranking(found, ranked) if ranked else [_nothing(found)]
+    if ranked and found.open:
+        said.append(f"{words.plural(found.open, 'run')} not finished yet.")
+    return said
+
+
+def _ranking(found: Comparison, ranked: Sequence[str]) -> list[str]:
+    cases, pair = found.run_cases(), found.answer()
     where = f"on {cases[0].name}" if len(cases) == 1 else f"on average over {len(cases)} cases"
     best = found.mean(ranked[0])
     assert best is not None
-    said = [f"{ranked[0]} holds best: {words.percent(best)} {NAMES[found.decides]} {where}"]
+    figure = f"{words.percent(best)} {NAMES[found.decides]} {where}"
+    if len(ranked) == 1:
+        only = ", the only method that finished," if len(found.methods) > 1 else ""
+        return [f"{ranked[0]}{only} has {figure}."]
     if pair is None:
-        return [said[0] + "."]
-    said[0] += f", {100 * pair.over_seeds.mean:.1f} points above {pair.second}."
-    said.append(_how_sure(pair))
-    if found.open:
-        said.append(f"{words.plural(found.open, 'run')} not finished yet.")
-    return said
+        return [f"{ranked[0]} holds best: {figure}."]
+    if _tied(pair.over_seeds.mean):
+        alike = [one for one in ranked if _tied(best - (found.mean(one) or 0))]
+        return [f"{words.listed(alike)} hold equally well: {figure}.", *([_how_sure(pair)] if len(alike) == 2 else [])]
+    return [
+        f"{ranked[0]} holds best: {figure}, {100 * pair.over_seeds.mean:.1f} points above {pair.second}.",
+        _how_sure(pair),
+    ]
+
+
+def _tied(difference: float) -> bool:
+    """0.0 points, as they are shown."""
+    return abs(100 * difference) < 0.05
+
+
+def _nothing(found: Comparison) -> str:
+    """Why there is no answer: the reason of the first training that stopped, where one did."""
+    for case in found.cases:
+        for method, seeds in case.stopped.items():
+            for seed, why in seeds.items():
+                return f"No run finished: {method} with seed {seed} on {case.name} stopped: {why.rstrip('.')}."
+    return "No run is finished yet."
 
 
 def _how_sure(pair: Pair) -> str:
@@ -65,12 +89,13 @@ def measure_rows(found: Comparison, *, short: bool = False) -> Rows:
     measures = [name for name in measures if not (short and name.startswith(("attacked ", "robustness ")))]
     alike = short and len(_epochs(found)) <= len(found.run_cases())
     names = [*(["case"] if several else []), "method", "n", *measures, *([] if alike else ["epochs"]), "time", "passes"]
-    rows = []
+    names = names if found.run_cases() else names[: names.index("n") + 1]
+    rows: list[list[str]] = []
     for case in found.cases:
         for method in found.methods:
             cells = _method_cells(case, method, measures)
             rows.append([*([case.name] if several else []), method, *(cells[:-3] + cells[-2:] if alike else cells)])
-    return Rows(names, rows)
+    return Rows(names, [cells[: len(names)] for cells in rows])
 
 
 def _epochs(found: Comparison) -> set[tuple[str, int]]:
@@ -138,21 +163,41 @@ def _pair_cells(pair: Pair, per_seed: bool) -> list[str]:
 
 
 def comparison_tables(found: Comparison) -> list[Table]:
-    """For the terminal: the measures, and the differences where there is something to compare with."""
-    shares = "in %, mean ± standard deviation over the seeds; robust: right on the image and on every variant; passes:"
-    shares += " forwards and backwards of the training"
+    """For the terminal, one per case: the measures, and the differences where there is something to compare with."""
+    measures = measure_rows(found, short=True)
     about = f"points of {NAMES[found.decides]} above {found.baseline}; 95 % intervals: Student's t over seeds (would it"
     about += " happen again?), bootstrap over test images (these very models); d: Cohen's; seeds (over all: cases)"
     about += " won, tied, lost"
     differences = difference_rows(found, per_seed=False)
     return [
-        _rich(measure_rows(found, short=True), shares),
-        *([_rich(differences, about)] if differences.rows else []),
+        *_by_case(measures, _about_measures(measures, len(found.seeds))),
+        *(_by_case(differences, about) if differences.rows else []),
     ]
 
 
-def _rich(rows: Rows, caption: str) -> Table:
-    found = Table(caption=caption, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
+def _about_measures(rows: Rows, seeds: int) -> str:
+    """What the columns mean that are there."""
+    if "passes" not in rows.names:
+        return ""
+    said = ["in %" + (", mean ± standard deviation over the seeds" if seeds > 1 else "")]
+    said += ["robust: right on the image and on every variant"] * ("robust" in rows.names)
+    return "; ".join([*said, "passes: forwards and backwards of the training"])
+
+
+def _by_case(rows: Rows, caption: str) -> list[Table]:
+    """Where there are several cases each is a heading: a column for them would leave none for the methods."""
+    if rows.names[0] != "case":
+        return [_rich(rows, caption)]
+    cases = list(dict.fromkeys(cells[0] for cells in rows.rows))
+    parts = [Rows(rows.names[1:], [cells[1:] for cells in rows.rows if cells[0] == case]) for case in cases]
+    return [_rich(part, caption if case == cases[-1] else "", case) for case, part in zip(cases, parts, strict=True)]
+
+
+def _rich(rows: Rows, caption: str, title: str = "") -> Table:
+    found = Table(
+        title=Text(title, "bold") if title else None, caption=caption or None, box=box.SIMPLE_HEAD,
+        title_justify="left", caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0),
+    )  # fmt: skip
     for name in rows.names:
         text = name in ("case", "method")
         shown = name.replace(" over ", "\nover ").replace("/loss", "\n/loss")

@@ -28,6 +28,8 @@ from ukemi.uncertainty import METRICS, PATTERNS, Thresholds, patterns_of
 
 SCHEMA = 1
 """Version of the summary's fields: raised when one changes its meaning or goes."""
+NOTHING = "–"
+"""what stands where there is no image to measure"""
 POINTS = 150
 """points of one source in the scatter; of more, as many are drawn by their identities"""
 SAID = {
@@ -55,6 +57,8 @@ class UncertaintyReport:
     gallery: int = 3
     """pictures per pattern"""
     seed: int = 0
+    model: str = ""
+    """SHA-256 of the model's weights (`training.sets.weights_hash`)"""
 
 
 def pattern_table(profile: Profile) -> Table:
@@ -102,9 +106,11 @@ def uncertainty_summary(report: UncertaintyReport) -> dict[str, Any]:
         }
         for one in profile.sources
     ]
+    rows += [_empty_row(name) for name in profile.empty]
     return {
         "schema": SCHEMA,
         "title": report.title,
+        "model_sha256": report.model or None,
         "passes": report.passes,
         "source": report.source,
         "thresholds": thresholds_row(profile.thresholds) | {"found_by": report.found_by},
@@ -123,18 +129,48 @@ def uncertainty_summary(report: UncertaintyReport) -> dict[str, Any]:
     }
 
 
+def _empty_row(name: str) -> dict[str, Any]:
+    """A source without images has no number but their count."""
+    whole = dict.fromkeys(("accuracy", "between", "unstable", "pattern_entropy_bits"))
+    metrics: dict[str, None] = dict.fromkeys(METRICS)
+    return {
+        "source": name,
+        "images": 0,
+        **whole,
+        "patterns": dict.fromkeys(PATTERNS),
+        "auroc": metrics,
+        "mean": metrics,
+    }
+
+
 def thresholds_row(thresholds: Thresholds) -> dict[str, Any]:
     """Thresholds as JSON knows them: low and high of each."""
     return {"pcs": list(thresholds.pcs), "vr": list(thresholds.vr)}
 
 
-def read_thresholds(path: Path) -> Thresholds:
-    """Those of an uncertainty.json."""
+@dataclass(frozen=True)
+class KnownProfile:
+    """What an uncertainty.json says to those who take its thresholds."""
+
+    thresholds: Thresholds
+    model: str | None
+    """SHA-256 of the weights they were found for; older files don't say"""
+    passes: int | None
+
+
+def read_profile(path: Path) -> KnownProfile:
+    """That of an uncertainty.json."""
     try:
-        row = json.loads(path.read_text(encoding="utf-8"))["thresholds"]
-        return Thresholds(tuple(row["pcs"]), tuple(row["vr"]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"profile: {path} is no uncertainty.json of `ukemi uncertainty` ({error}).") from None
+        found = json.loads(path.read_text(encoding="utf-8"))
+        row = found["thresholds"]
+        limits = Thresholds(tuple(row["pcs"]), tuple(row["vr"]))
+        return KnownProfile(limits, found.get("model_sha256"), found.get("passes"))
+    except FileNotFoundError:
+        raise UserError(f"profile: there is no file {path}.") from None
+    except OSError as error:
+        raise UserError(f"profile: {path} can't be read ({error.strerror or error}).") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UserError(f"profile: {path} is no uncertainty.json, as `ukemi uncertainty` writes it.") from None
 
 
 def write_uncertainty(folder: Path, report: UncertaintyReport) -> None:
@@ -177,11 +213,13 @@ def _pattern_rows(profile: Profile) -> list[tuple[str, tuple[str, ...]]]:
         cells = [words.percent(share.patterns[name]) for name in PATTERNS]
         rest = (words.percent(share.unstable), f"{abs(share.entropy):.2f}")
         rows.append((one.name, (words.count(share.count), words.percent(one.accuracy), *cells, *rest)))
-    return rows
+    nothing = ("0", *[NOTHING] * (len(PATTERNS) + 3))
+    return rows + [(name, nothing) for name in profile.empty]
 
 
 def _auroc_rows(profile: Profile) -> list[tuple[str, tuple[str, ...]]]:
-    return [(name, tuple(f"{row[metric]:.3f}" for metric in METRICS)) for name, row in profile.aurocs().items()]
+    rows = [(name, tuple(f"{row[metric]:.3f}" for metric in METRICS)) for name, row in profile.aurocs().items()]
+    return rows + [(name, (NOTHING,) * len(METRICS)) for name in profile.empty]
 
 
 def _glance(report: UncertaintyReport) -> list[str]:
@@ -199,6 +237,8 @@ def _glance(report: UncertaintyReport) -> list[str]:
             best.setdefault(max(known, key=lambda metric: known[metric]).upper(), []).append(name)
     if best:
         said.append("; ".join(f"{metric} tells best: {', '.join(names)}" for metric, names in best.items()) + ".")
+    if report.profile.empty:
+        said.append(f"Without any image to show: {', '.join(report.profile.empty)}.")
     return said
 
 

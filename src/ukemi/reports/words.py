@@ -63,6 +63,18 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.1f}{THIN}min" if seconds < 5400 else f"{seconds / 3600:.1f}{THIN}h"
 
 
+def rough(seconds: float) -> str:
+    """An estimate, which is no more exact than it claims to be: 3 min, 1.5 h, 283 h.
+
+    >>> rough(180).replace(THIN, " "), rough(5400).replace(THIN, " "), rough(1_020_000).replace(THIN, " ")
+    ('3 min', '1.5 h', '283 h')
+    """
+    if seconds < 5400:
+        return f"{max(1, round(seconds / 60))}{THIN}min"
+    hours = seconds / 3600
+    return f"{hours:.0f}{THIN}h" if hours >= 10 else f"{hours:.1f}{THIN}h".replace(".0", "")
+
+
 def gene_name(gene: str) -> str:
     """What a chart calls a gene."""
     return NAMES.get(gene, gene.replace("_", " "))
@@ -134,3 +146,12 @@ def wilson(hits: int, total: int, z: float = 1.959963984540054) -> tuple[float, 
 def plural(number: int, thing: str) -> str:
     """1 epoch, 1,200 epochs."""
     return f"{count(number)} {thing}{'' if number == 1 else 's'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """a, b and c.
+
+    >>> listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))

@@ -16,6 +16,10 @@ TIMES = (
     *("scoring_seconds", "scoring_seconds_saved"),
 )
 """Fields of the log that two equal runs need not share."""
+PLACES = ("data", "data_folder", "weights")
+"""Fields of the config that are or may be paths."""
+BESIDE = "./"
+"""A path in a run's config that begins so lies in the run's own folder, wherever that was moved."""
 
 
 class Run:
@@ -36,9 +40,9 @@ class Run:
         # genes take the place of a named space; paths hold wherever the run is looked at from
         left_out = {"out", "space"} if config.genes else {"out"}
         values = config.model_dump(mode="json", exclude=left_out)
-        for field in ("data", "data_folder", "weights"):
+        for field in PLACES:
             if values[field] is not None and Path(values[field]).exists():
-                values[field] = str(Path(values[field]).resolve())
+                values[field] = _lasting(Path(values[field]).resolve(), folder.resolve())
         write_whole(folder / "config.toml", toml(values).encode())
         return Run(folder)
 
@@ -106,4 +110,11 @@ def _read(folder: Path) -> dict[str, Any]:
     """The fields of a run's config."""
     if not (folder / "config.toml").is_file():
         raise UserError(f"run: {folder} holds no run (there is no config.toml in it).")
-    return read_config(folder / "config.toml") | {"out": folder}
+    values = read_config(folder / "config.toml") | {"out": folder}
+    own = {name: str(values[name]) for name in PLACES if str(values.get(name, "")).startswith(BESIDE)}
+    return values | {name: str((folder / path).resolve()) for name, path in own.items()}
+
+
+def _lasting(path: Path, folder: Path) -> str:
+    """A path as a run's config states it: one inside the run's folder moves with it."""
+    return BESIDE + path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
