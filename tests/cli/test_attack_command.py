@@ -275,7 +275,7 @@ def test_transfer_stands_beside_the_white_box_result(
         (["--attack", "pgd"], "epsilon: pgd needs it"),
         (["--attack", "fgsm", "--epsilon", "0.1", "--steps", "3"], "steps: fgsm"),
         (["--attack", "deepfool", "--epsilon", "0.1"], "epsilon: deepfool"),
-        ([*PGD[:-1], "0"], "steps: should be greater than or equal to 1, but 0 was given."),
+        ([*PGD[:-1], "0"], "steps: should be greater than or equal to 1, but '0' was given."),
         (["--epsilon", "2"], "epsilon: it should lie in 0 to 1 for linf, but 2 was given."),
         (["--epsilon=-1"], "epsilon: should be greater than or equal to 0"),
         (["--epsilon", "0.1", "--images", "0"], "images: should be greater than or equal to 1"),
