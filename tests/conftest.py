@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 from torch import nn
+from torch.nn import functional as F
 
 from ukemi.data import DataSet, load
 
@@ -42,3 +43,22 @@ def tiny_net() -> nn.Module:
         nn.Flatten(),
         nn.Linear(4 * 8 * 8, 10),
     )
+
+
+@pytest.fixture(scope="session")
+def dropping(fashion: DataSet) -> nn.Module:
+    """A small network with dropout, trained for a few seconds."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(1, 6, 5, stride=3), nn.ReLU(), nn.Flatten(), nn.Linear(384, 32), nn.ReLU(), nn.Dropout(0.5),
+        nn.Linear(32, 10),
+    )  # fmt: skip
+    images, labels = fashion.train.images.float() / 255, fashion.train.labels
+    optimiser = torch.optim.Adam(model.parameters(), 3e-3)
+    for _ in range(3):
+        for rows in torch.randperm(len(images)).split(128):
+            optimiser.zero_grad(set_to_none=True)
+            F.cross_entropy(model(images[rows]), labels[rows]).backward()
+            optimiser.step()
+    optimiser.zero_grad(set_to_none=True)
+    return model.eval()
