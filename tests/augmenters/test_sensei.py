@@ -2,10 +2,8 @@
 
 import sys
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -13,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from ukemi import T3, T6, Sensei, UserError, vary
+from ukemi import T3, T6, Sensei, vary
 from ukemi.augmenters import PRESETS
 from ukemi.augmenters.store import Store
 from ukemi.data import DataSet
-from ukemi.fitness import Scored
-from ukemi.genetics import Breeding, first_population, operators, unpacked
+from ukemi.genetics import Breeding, first_population, unpacked
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "genetics"))
 from test_genetics import slow_children
@@ -296,109 +293,3 @@ def test_memory_of_a_large_set() -> None:
     store = Store.empty(1000, 10, 7, torch.device("cpu"), worst=False, flags=False)
     taken = sum(tensor.numel() * tensor.element_size() for tensor in store.state_dict().values())
     assert taken * 1280 < 200e6
-
-
-def mine_selection(fitness_NK: Tensor, index_N: Tensor, keep: int, *, seed: int, epoch: int) -> Tensor:
-    """The least fit, for a test that sees it at work."""
-    return fitness_NK.argsort(dim=1, stable=True)[:, :keep]
-
-
-def mine_crossover(first_NPG: Tensor, second_NPG: Tensor, draw: operators.Draw, space: Any) -> Tensor:
-    return first_NPG
-
-
-def mine_mutation(parents_NPG: Tensor, fitness_N: Tensor, draw: operators.Draw, space: Any, edge: float) -> Tensor:
-    return torch.zeros_like(parents_NPG)
-
-
-def mine_fitness(scored: Scored) -> Tensor:
-    return -scored.images.flatten(1).sum(1)
-
-
-def bad_shape(scored: Scored) -> Tensor:
-    return scored.logits
-
-
-def bad_nan(scored: Scored) -> Tensor:
-    return scored.logits[:, 0] * float("nan")
-
-
-def test_anyones_own_parts_by_name(tiny_net: nn.Module, fashion: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    images, labels, index = rows(fashion)
-    here = "test_sensei"
-    sensei = Sensei(
-        T3,
-        samples=8,
-        selection=f"{here}:mine_selection",
-        crossing=f"{here}:mine_crossover",
-        mutation=f"{here}:mine_mutation",
-        fitness=f"{here}:mine_fitness",
-        crossover=0.5,
-    )
-    model = tiny_net.double()
-    found = sensei(model, images, labels, index, 1)
-    parents = unpacked(sensei.state_dict()["parents"])
-    first = first_population(index, 10, T3, seed=0)
-    zero = (parents == 0).all(-1)
-    copied = (parents[:, :, None] == first[:, None]).all(-1).any(-1)
-    assert (zero | copied).all() and zero.any() and copied.any()
-    darkest = vary(images, sensei.genes, T3).flatten(1).sum(1)  # type: ignore[arg-type]
-    assert torch.equal(found.flatten(1).sum(1), darkest)
-    by_object = Sensei(T3, samples=8, fitness=mine_fitness, selection=mine_selection)
-    assert by_object.settings.model_dump(mode="json")["fitness"] == f"{mine_fitness.__module__}:mine_fitness"
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"fitness": bad_shape}, r"fitness: bad_shape gave \[80, 10\], but one number per variant, \[80\], is needed"),
-        ({"fitness": bad_nan}, r"fitness: bad_nan gave NaN"),
-    ],
-)
-def test_a_wrong_fitness_is_named(options: dict[str, Any], said: str, tiny_net: nn.Module, fashion: DataSet) -> None:
-    images, labels, index = rows(fashion)
-    with pytest.raises(UserError, match=said):
-        Sensei(T3, samples=8, **options)(tiny_net.double(), images, labels, index, 1)
-
-
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (lambda: Sensei(T3, fitness="luck"), r"fitness: 'luck' is not known; known are cross-entropy"),
-        (lambda: Sensei(T3, selection="luck"), r"augmenter\.selection: 'luck' is none of elitism, roulette"),
-        (lambda: Sensei(T3, crossing="no.such:thing"), r"augmenter\.crossing: 'no\.such:thing' can't be imported"),
-        (lambda: Sensei(T3, mutation=3), r"augmenter\.mutation: a name or a function is needed, but 3"),
-        (lambda: Sensei(T3, settings="kaizen"), r"settings: 'kaizen' is none of sensei, sensei-sa"),
-        (lambda: Sensei(T3, compete=True, keep=1), r"augmenter\.compete: 10 of 10 live on, which leaves no room"),
-        (lambda: Sensei(T3, settings="sensei-sa", threshold=0), r"augmenter\.threshold: should be greater than 0"),
-        (lambda: Sensei(T3, when="later"), r"augmenter\.when"),
-        (lambda: Sensei(T3, luck=3), r"augmenter\.luck is not a known field"),
-    ],
-)
-def test_wrong_settings_are_one_sentence(make: Callable[[], Sensei], said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        make()
-
-
-def test_a_batch_without_index_is_one_sentence(tiny_net: nn.Module, fashion: DataSet) -> None:
-    images, labels, _ = rows(fashion)
-    sensei = Sensei(T3, samples=8)
-    for wrong in (None, torch.arange(3), torch.arange(8).float(), torch.arange(8).to(torch.uint8), torch.ones(8) > 0):
-        with pytest.raises(UserError, match=r"index: one whole number per image is needed, an int64 tensor \[8\]"):
-            sensei(tiny_net.double(), images, labels, wrong, 1)  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="index: -1 is outside the store of 8 samples"):
-        sensei(tiny_net.double(), images, labels, torch.arange(8) - 1, 1)
-    with pytest.raises(UserError, match=r"begin_epoch\(model, data, 1\)"):
-        Sensei(T3, samples=8, settings="augmentation")(tiny_net.double(), images, labels, torch.arange(8), 1)
-
-
-def test_the_state_of_another_search_is_refused() -> None:
-    small, large = (Sensei(T3, samples=4, population=population) for population in (5, 10))
-    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
-    for sensei in (small, large):
-        sensei(model, torch.rand(4, 1, 6, 6), torch.zeros(4).long(), torch.arange(4), 1)
-    with pytest.raises(UserError, match=r"augmenter: parents should be \[4, 4, 4\], but it is \[4, 2, 4\]"):
-        large.load_state_dict(small.state_dict())
-    with pytest.raises(UserError, match=r"augmenter: picked is not the state of a SENSEI search"):
-        large.load_state_dict({"picked": torch.zeros(4)})
