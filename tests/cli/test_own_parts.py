@@ -1,0 +1,103 @@
+"""Parts of a search that are a user's own, from flags and from files."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from command_samples import small
+
+from ukemi.cli.main import run
+from ukemi.training import Run
+
+pytestmark = pytest.mark.usefixtures("elsewhere")
+
+
+def test_a_gene_with_a_kernel_from_a_file(images: Path, tmp_path: Path) -> None:
+    (tmp_path / "mist.py").write_text("def fog(images, values):\n    return images + values[:, None, None, None]\n")
+    Path("fog.toml").write_text(
+        f'data = "{images}"\nepochs = 1\nbatch-size = 16\naugmenter = "random"\n[[genes]]\n'
+        'name = "fog"\nlow = 0\nhigh = 0.5\nidentity = 0\nstep = 0.1\nkernel = "mist:fog"\n'
+    )
+    assert run(["train", "--config", "fog.toml", "--out", "here", "--device", "cpu"]) == 0
+    assert Run.config_of(Path("here")).genes[0].kernel == "mist:fog"
+    assert run(["train", "--resume", "here"]) == 0
+    assert run(["evaluate", "here"]) == 0
+    assert json.loads(Path("here/evaluation/evaluation.json").read_text())["variants"] == 3
+    assert run(["train", "--config", "fog.toml", "--space", "t2", "--out", "there", "--device", "cpu"]) == 0
+    assert Run.config_of(Path("there")).chosen_space().name == "t2"
+
+
+OWN_PARTS = """
+import torch
+
+def least(fitness_NK, index_N, keep, *, seed, epoch):
+    return fitness_NK.argsort(dim=1, stable=True)[:, :keep]
+
+def dark(scored):
+    return -scored.images.flatten(1).sum(1)
+"""
+
+
+def test_own_parts_of_a_search_from_flags_and_from_toml(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("my_parts.py").write_text(OWN_PARTS)
+    Path("mine.toml").write_text(
+        'epochs = 1\nmodel = "lenet5"\nbatch-size = 1000\n[augmenter]\nname = "sensei"\nwarmup = 0\npopulation = 2\n'
+        'fitness = "my_parts:dark"\n[objective]\nname = "consistency"\nkind = "l2"\n'
+    )
+    flags = ["--augmenter.selection", "my_parts:least", "--out", "r", "--device", "cpu", "--objective.weight", "1/2"]
+    assert run(["train", "--config", "mine.toml", *flags]) == 0
+    config = Run.config_of(Path("r"))
+    assert config.augmenter.fitness == "my_parts:dark" and config.augmenter.selection == "my_parts:least"  # type: ignore[union-attr]
+    assert config.objective.weight == 0.5 and config.objective.kind == "l2"  # type: ignore[union-attr]
+    capsys.readouterr()
+
+
+def test_a_part_that_only_training_uses_need_not_be_there_to_measure(
+    images: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("gone_parts.py").write_text(OWN_PARTS + "from ukemi import T2 as SPACE\n")
+    own = ["--augmenter", "worst-of", "--augmenter.k", "2", "--augmenter.fitness", "gone_parts:dark"]
+    assert run(small(images, *own, "--space", "gone_parts:SPACE", "--out", "r")) == 0
+    Path("gone_parts.py").unlink()
+    monkeypatch.delitem(sys.modules, "gone_parts")
+    capsys.readouterr()
+    few = ["--images", "4", "--device", "cpu"]
+    assert run(["evaluate", "r", *few, "--space", "t2"]) == 0
+    assert run(["evaluate", "r", *few, "--grid", "t2-27"]) == 0
+    assert run(["attack", "r", *few, "--attack", "fgsm", "--epsilon", "0.1"]) == 0
+    found = json.loads(Path("r/evaluation/evaluation.json").read_text())
+    assert found["settings"]["augmenter"] == "worst-of" and found["variants"] == 27
+    flags = ["--generations", "1", "--seeds", "1", "--methods", "random"]
+    assert run(["search", "r", *few, *flags, "--space", "t2"]) == 0
+    capsys.readouterr()
+    for needs in (["evaluate", "r", *few], ["train", "--resume", "r"]):
+        assert run(needs) == 2 and "'gone_parts:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--augmenter", "sensai"], "augmenter: 'sensai' is none of standard, random, worst-of, sensei, sensei-sa"),
+        (["--objective", "hope"], "objective: 'hope' is none of cross-entropy, consistency, mixup"),
+        (["--augmenter", "sensei", "--augmenter.fitness", "hope"], "fitness: 'hope' is not known"),
+        (
+            ["--augmenter", "sensei", "--augmenter.crossing", "no.such:one"],
+            "augmenter.crossing: 'no.such:one' can't be",
+        ),
+        (["--augmenter", "ukemi", "--augmenter.population", "1"], "augmenter.population: should be greater than or"),
+        (["--average", "1"], "average: should be less than 1"),
+        (["--data", "no.such:data"], "data: 'no.such:data' can't be imported"),
+    ],
+)
+def test_wrong_parts_are_one_sentence(flags: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["train", *flags, "--out", "r"]) == 2
+    told = capsys.readouterr().err
+    assert said in " ".join(told.split()) and "Traceback" not in told and not Path("r").exists()
+
+
+def test_the_list_of_augmenters_names_presets_fitness_and_objectives(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["augmenters"]) == 0
+    said = capsys.readouterr().out
+    for name in ("sensei-released", "ukemi", "neuron-coverage", "consistency", "--objective.weight"):
+        assert name in said
