@@ -1,12 +1,15 @@
 """Settings for every test: Hypothesis derandomised and without deadline, small shared things as fixtures."""
 
 import multiprocessing
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+from small_nets import fitted
 from torch import nn
-from torch.nn import functional as F
 
 from ukemi.data import DataSet, load
 
@@ -53,12 +56,22 @@ def dropping(fashion: DataSet) -> nn.Module:
         nn.Conv2d(1, 6, 5, stride=3), nn.ReLU(), nn.Flatten(), nn.Linear(384, 32), nn.ReLU(), nn.Dropout(0.5),
         nn.Linear(32, 10),
     )  # fmt: skip
-    images, labels = fashion.train.images.float() / 255, fashion.train.labels
-    optimiser = torch.optim.Adam(model.parameters(), 3e-3)
-    for _ in range(3):
-        for rows in torch.randperm(len(images)).split(128):
-            optimiser.zero_grad(set_to_none=True)
-            F.cross_entropy(model(images[rows]), labels[rows]).backward()
-            optimiser.step()
-    optimiser.zero_grad(set_to_none=True)
-    return model.eval()
+    return fitted(model, fashion, 3)
+
+
+@pytest.fixture(scope="session")
+def processes() -> Any:
+    """Children are forked from a server that has imported everything: real processes that start fast."""
+    return multiprocessing.get_context("forkserver")
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """96 + 32 images of 12 x 12 in four classes."""
+    path = tmp_path_factory.mktemp("data") / "small.npz"
+    generator = np.random.default_rng(0)
+    labels = np.arange(128) % 4
+    stripes = np.arange(12) * labels[:, None, None] + 40 * (labels[:, None, None] % 2)
+    pixels = (generator.integers(0, 120, (128, 12, 12)) + stripes).astype(np.uint8)
+    np.savez(path, x_train=pixels[:96], y_train=labels[:96], x_test=pixels[96:], y_test=labels[96:])
+    return path

@@ -5,8 +5,8 @@ from importlib import import_module
 
 import pytest
 import torch
+from small_nets import fitted
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from ukemi.data import DataSet
 
@@ -21,12 +21,5 @@ def trained(fashion: DataSet) -> tuple[nn.Module, Tensor, Tensor]:
     """A small network trained for a few seconds, and 100 test images with their labels."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(1, 6, 5, stride=3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(384, 10))
-    images, labels = fashion.train.images.float() / 255, fashion.train.labels
-    optimiser = torch.optim.Adam(model.parameters(), 3e-3)
-    for _ in range(3):
-        for rows in torch.randperm(len(images)).split(128):
-            optimiser.zero_grad(set_to_none=True)
-            F.cross_entropy(model(images[rows]), labels[rows]).backward()
-            optimiser.step()
-    optimiser.zero_grad(set_to_none=True)
-    return model.eval(), fashion.test.images[:100].float() / 255, fashion.test.labels[:100]
+    model = fitted(model, fashion, 3)
+    return model, fashion.test.images[:100].float() / 255, fashion.test.labels[:100]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
+from small_nets import fitted
 from torch import Tensor, nn
 
 from ukemi.attacks import ATTACKS, NORMS, Attacked, Norm, bim, fgsm, length, log_odds, minimal, pgd
@@ -44,16 +44,9 @@ def trained(fashion: DataSet) -> Case:
     torch.manual_seed(0)
     layers = [nn.Conv2d(1, 8, 5, stride=3), nn.ReLU(), nn.Flatten(), nn.Linear(512, 32), nn.ReLU(), nn.Linear(32, 10)]
     model = nn.Sequential(*layers)
-    images, labels = fashion.train.images.float() / 255, fashion.train.labels
-    optimiser = torch.optim.Adam(model.parameters(), 3e-3)
-    for _ in range(4):
-        for rows in torch.randperm(len(images)).split(64):
-            optimiser.zero_grad(set_to_none=True)
-            F.cross_entropy(model(images[rows]), labels[rows]).backward()
-            optimiser.step()
-    optimiser.zero_grad(set_to_none=True)
+    model = fitted(model, fashion, 4, 64)
     some = torch.arange(0, len(fashion.test.images), len(fashion.test.images) // 400)[:400]
-    return model.eval(), fashion.test.images[some].float() / 255, fashion.test.labels[some]
+    return model, fashion.test.images[some].float() / 255, fashion.test.labels[some]
 
 
 def losses(model: nn.Module, found: Attacked, labels: Tensor) -> Tensor:

@@ -1,7 +1,6 @@
 """Trainings on two ranks do what one rank does: the same order, proposals and population, and the same weights."""
 
 import json
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -37,11 +36,6 @@ AUGMENTERS: dict[str, dict[str, Any]] = {
     "ukemi": {"name": "ukemi", "population": 4, "fitness": "likelihood-surprise"},
     "styx": {"name": "styx", "masks": "epoch", "redraw": True},
 }
-
-
-@pytest.fixture(scope="module")
-def processes() -> Any:
-    return multiprocessing.get_context("forkserver")
 
 
 @pytest.fixture(scope="module")

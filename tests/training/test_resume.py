@@ -1,7 +1,6 @@
 """Runs that are killed with SIGKILL again and again end in the same bits as runs that are not."""
 
 import json
-import multiprocessing
 import random
 import signal
 import subprocess
@@ -10,7 +9,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -50,21 +48,8 @@ POINTS = ["before-write", "in-write", "before-flush", "before-rename", "after-re
 
 
 @pytest.fixture(scope="module")
-def processes() -> Any:
-    """Children are forked from a server that has imported everything: real processes that start fast."""
-    return multiprocessing.get_context("forkserver")
-
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small data set: 96 images of 12 x 12."""
-    path = tmp_path_factory.mktemp("data") / "small.npz"
-    generator = np.random.default_rng(0)
-    labels = np.arange(128) % 4
-    stripes = np.arange(12) * labels[:, None, None] + 40 * (labels[:, None, None] % 2)
-    pixels = (generator.integers(0, 120, (128, 12, 12)) + stripes).astype(np.uint8)
-    np.savez(path, x_train=pixels[:96], y_train=labels[:96], x_test=pixels[96:], y_test=labels[96:])
-    return path
+def images(small: Path) -> Path:
+    return small
 
 
 def settings(images: Path, out: Path, augmenter: str) -> dict[str, Any]:
