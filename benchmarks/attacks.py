@@ -187,7 +187,7 @@ def line(row: Row, model: nn.Module, images: Tensor, labels: Tensor, args: argpa
     medians = [float(column[both].median()) if bool(both.any()) else float("nan") for column in distance]
     shares = [float(column.float().mean()) for column in success]
     return (
-        f"| {row.name} | {row.peer} | {len(ours[1])} | {ours[0]:.2f} | {theirs[0]:.2f} | {theirs[0] / ours[0]:.1f} |"
+        f"| {row.name} | {row.peer} | {len(ours[1])} | {ours[0]:.3g} | {theirs[0]:.3g} | {theirs[0] / ours[0]:.2g} |"
         f" {shares[0]:.1%} | {shares[1]:.1%} | {medians[0]:.4g} | {medians[1]:.4g} |"
     )
 
@@ -208,7 +208,7 @@ def main() -> None:
     parser.add_argument("--art-batch", type=int, default=1, help="ART's batch size; its default is 1")
     parser.add_argument("--searches", type=int, default=9)
     parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--only", default="", help="rows whose name or peer contains this")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()

@@ -87,6 +87,16 @@ class Victim:
         values, slopes, logits = (_joined(column) for column in zip(*found, strict=True))
         return values, slopes, logits
 
+    def climb(self, images: Tensor, weigh: Objective) -> Tensor:
+        """The gradient at all images of their logits, weighed by `weigh(logits, labels or targets)` `[n, K]`."""
+        found = []
+        for part, own in zip(images.split(self._chunk), self.aims.split(self._chunk), strict=True):
+            leaf = part.detach().requires_grad_()
+            with torch.enable_grad():
+                logits = self.passed(leaf)
+            found.append(torch.autograd.grad(logits, leaf, weigh(logits.detach(), own))[0])
+        return _joined(found)
+
     def fooled(self, logits: Tensor, rows: Tensor) -> Tensor:
         """Which of these answers are what the attack wants, bool `[n]`; logits that are not finite are an error."""
         return self.reached(logits, self.aims[rows])
@@ -129,6 +139,16 @@ def log_odds(logits: Tensor, aims: Tensor) -> Tensor:
 def log_odds_for(logits: Tensor, aims: Tensor) -> Tensor:
     """The log odds for the classes `aims [n]`: what a targeted attack raises."""
     return -log_odds(logits, aims)
+
+
+def up_the_odds(logits: Tensor, aims: Tensor) -> Tensor:
+    """The gradient of `log_odds` at the logits, `[n, K]`, without a pass back through it."""
+    own = aims[:, None]
+    return logits.scatter(1, own, -torch.inf).softmax(1).scatter(1, own, -1)
+
+
+def up_the_odds_for(logits: Tensor, aims: Tensor) -> Tensor:
+    return -up_the_odds(logits, aims)
 
 
 @contextmanager

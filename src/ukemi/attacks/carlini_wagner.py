@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from ukemi.attacks.base import Attacked, Objective, Victim, admitted, attacking
 from ukemi.errors import UserError
+from ukemi.models.repeated import Repeated
 
 # These constants were compared on validation images (benchmarks/early_stop.py, results/early-stop-cpu.md).
 _INSIDE = 0.9999
@@ -18,6 +19,8 @@ _PROGRESS = 0.99
 _GAIN = 0.999
 """A sample is done where a run after its first success has not brought its distance down to this share."""
 _FIRST, _SECOND = 0.9, 0.999
+_LEAVING = {"cuda": 0.1}
+"""From which share of a batch on its finished samples leave: a recorded step is bound to the size of its batch."""
 
 
 def carlini_wagner(
@@ -87,6 +90,7 @@ class _Open:
     low: Tensor
     high: Tensor
     run: Tensor
+    """runs that are over, `[n]`; from `searches` on nothing is found any more"""
     erred: Tensor
     """whether this run has made the model err, `[n]`"""
     loss: Tensor
@@ -97,7 +101,8 @@ class _Open:
     """the sample's smallest distance when this run began, `[n]`"""
 
     def take(self, which: Tensor) -> "_Open":
-        return _Open(*(getattr(self, field.name)[which] for field in fields(self)))
+        rows = which.nonzero()[:, 0]
+        return _Open(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
 class _Search:
@@ -116,15 +121,17 @@ class _Search:
         success = self._fooled(victim.logits(victim.originals, rows), victim.aims)
         best = self.originals.clone()
         still = self._opened(rows[~success], initial)
-        stride = _stride(self.steps)
-        while len(still.rows) and self.steps:
-            for _ in range(stride):
-                self._step(still)
-            victim.forwards[still.rows] += stride
-            victim.backwards[still.rows] += stride
+        stride, repeated = _stride(self.steps), Repeated(self._step)
+        left = len(still.rows) if self.steps else 0
+        while left:
+            repeated(still, stride)
+            taken = stride * (still.run < self.searches)
+            victim.forwards[still.rows] += taken
+            victim.backwards[still.rows] += taken
             self._look(still)
-            going = still.run < self.searches
-            if not bool(going.all()):
+            going, count = still.run < self.searches, len(still.rows)
+            left = int(going.sum())
+            if not left or count - left > _LEAVING.get(best.device.type, 0) * count:
                 best[still.rows], success[still.rows] = still.best, still.distance.isfinite()
                 still = still.take(going)
         distance = (best - self.originals).norm(dim=1)
@@ -180,7 +187,7 @@ class _Search:
         fooled = self._fooled(logits, still.aims)
         still.erred |= fooled
         distance = (images - still.original).norm(dim=1)
-        nearer = fooled & (distance < still.distance)
+        nearer = fooled & (distance < still.distance) & (still.run < self.searches)
         still.distance = distance.where(nearer, still.distance)
         torch.where(nearer[:, None], images, still.best, out=still.best)
 

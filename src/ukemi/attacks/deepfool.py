@@ -68,6 +68,7 @@ class _Open:
     """`[n, C, H, W]`: the sum of all steps, without overshoot"""
 
     def take(self, which: Tensor) -> "_Open":
+        """Those at the places `which`."""
         return _Open(*(getattr(self, field.name)[which] for field in fields(self)))
 
 
@@ -78,28 +79,37 @@ def _attack(victim: Victim, norm: Literal["l2", "linf"], steps: int, overshoot: 
     found, success = originals.clone(), victim.fooled(logits, rows)
     mixtures = _rivals(logits, victim.labels, candidates)
     sizes = mixtures.new_zeros(mixtures.shape[:2])
-    still = _Open(rows, originals, logits, mixtures, sizes, torch.zeros_like(originals)).take(~success)
+    still = _Open(rows, originals, logits, mixtures, sizes, torch.zeros_like(originals)).take(_places(~success))
     for step in range(steps):
         if not len(still.rows):
             break
-        for part in _parts(still):
-            some = still.take(part)
-            taken, still.sizes[part] = _step(victim, some, norm, first=step == 0)
-            still.moved[part] += taken
+        taken, still.sizes = _steps(victim, still, norm, first=step == 0)
+        still.moved = still.moved + taken
         still.images = (originals[still.rows] + (1 + overshoot) * still.moved).clamp(0, 1)
         still.logits = victim.logits(still.images, still.rows)
         fooled = victim.fooled(still.logits, still.rows)
-        found[still.rows[fooled]], success[still.rows[fooled]] = still.images[fooled], True
-        still = still.take(~fooled)
+        solved = still.take(_places(fooled))
+        if len(solved.rows):
+            found[solved.rows], success[solved.rows] = solved.images, True
+            still = still.take(_places(~fooled))
     change = (found - originals).flatten(1)
     distance = change.norm(dim=1) if norm == "l2" else change.abs().amax(1)
     return Attacked(found, success, distance, norm, victim.forwards, victim.backwards)
 
 
-def _parts(still: _Open) -> tuple[Tensor, ...]:
-    """Positions in parts whose slopes of all classes fit into one pass."""
+def _places(which: Tensor) -> Tensor:
+    """As numbers: a device waits once, not for every tensor that is indexed."""
+    return which.nonzero()[:, 0]
+
+
+def _steps(victim: Victim, still: _Open, norm: str, *, first: bool) -> tuple[Tensor, Tensor]:
+    """`_step`, in parts whose slopes of all classes fit into one pass."""
     at_once = rows_per_pass((still.mixtures.shape[1], *still.images.shape[1:]), still.rows.device)
-    return torch.arange(len(still.rows), device=still.rows.device).split(at_once)
+    if len(still.rows) <= at_once:
+        return _step(victim, still, norm, first=first)
+    parts = torch.arange(len(still.rows), device=still.rows.device).split(at_once)
+    taken, sizes = zip(*(_step(victim, still.take(part), norm, first=first) for part in parts), strict=True)
+    return torch.cat(taken), torch.cat(sizes)
 
 
 def _rivals(logits_nK: Tensor, labels_n: Tensor, candidates: int) -> Tensor:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from ukemi.attacks.base import Attacked, Norm, Victim, admitted, attacking, log_odds, log_odds_for
+from ukemi.attacks.base import Attacked, Norm, Victim, admitted, attacking, up_the_odds, up_the_odds_for
 from ukemi.attacks.norms import Ball, Epsilon, length, radius_of
 
 
@@ -32,9 +32,9 @@ def fgsm(
         radius_N = radius_of(epsilon, images, norm)
         victim = Victim(model, images, labels, targets)
         ball = Ball(images, radius_N, norm)
-        rows = torch.arange(len(images), device=images.device)
         start = ball.random(index, seed=seed) if random_start else images
-        _, slopes, _ = victim.gradient(start, rows, log_odds if targets is None else log_odds_for)
+        slopes = victim.climb(start, up_the_odds if targets is None else up_the_odds_for)
         found = ball.stepped(start, slopes, radius_N * (1.25 if random_start else 1))
-        success_N = victim.fooled(victim.logits(found, rows), rows)
-    return Attacked(found, success_N, length(found - images, norm), norm, victim.forwards, victim.backwards)
+        success_N = victim.reached(victim.answers(found), victim.aims)
+    passes_N = torch.ones_like(victim.aims)
+    return Attacked(found, success_N, length(found - images, norm), norm, passes_N + 1, passes_N)

@@ -4,6 +4,7 @@ Both have a fixed budget: of all the points they pass, the start included, the b
 lose. What is raised is `log_odds`: cross-entropy's direction, without its vanishing gradient.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from math import isfinite
 
@@ -13,10 +14,13 @@ from torch import Tensor, nn
 from ukemi.attacks.base import Attacked, Norm, Victim, admitted, attacking, log_odds, log_odds_for
 from ukemi.attacks.norms import Ball, Epsilon, length, radius_of
 from ukemi.errors import UserError
+from ukemi.models.repeated import Repeated
 
 PATIENCE = {"cuda": 5}
 """after how many steps a device is asked which samples are solved: asking makes it wait, so solved ones stay a little,
 without changing any result or count"""
+LEAVING = {"cuda": 0.1}
+"""from which share of a batch on its solved samples leave: a recorded step is bound to the size of its batch"""
 
 
 def bim(
@@ -118,20 +122,23 @@ class _Climb:
         """From `points`, which belong to the samples `rows`."""
         if not len(rows):
             return
-        front, every = self._front(points, rows), PATIENCE.get(points.device.type, 1)
-        for step in range(self.steps):
-            values, slopes, logits = self.victim.slope(front.points, front.aims, self.objective)
-            front.backwards = front.backwards + self._keep(front, values, logits)
-            if self.early and step % every == 0 and bool(front.fooled.any()):
+        front, repeated, device = self._front(points, rows), Repeated(self._step), points.device.type
+        for steps in _looks(self.steps, PATIENCE.get(device, 1)):
+            repeated(front, steps)
+            solved = int(front.fooled.sum()) if self.early else 0
+            if solved > LEAVING.get(device, 0) * len(front.rows):
                 self._settle(front)
-                still = (~front.fooled).nonzero()[:, 0]
-                if not len(still):
+                if solved == len(front.rows):
                     return
-                front, slopes = front.take(still), slopes[still]
-            front.points = front.ball.stepped(front.points, slopes, front.size)
+                front = front.take((~front.fooled).nonzero()[:, 0])
         logits = self.victim.answers(front.points)
         self._keep(front, self.objective(logits, front.aims), logits)
         self._settle(front)
+
+    def _step(self, front: "_Front") -> None:
+        values, slopes, logits = self.victim.slope(front.points, front.aims, self.objective)
+        front.backwards = front.backwards + self._keep(front, values, logits)
+        front.points = front.ball.stepped(front.points, slopes, front.size)
 
     def _keep(self, front: "_Front", values: Tensor, logits: Tensor) -> Tensor:
         """Takes over the points that are better than what is known; says for which samples the pass was needed."""
@@ -174,6 +181,15 @@ class _Front:
 
     def take(self, at: Tensor) -> "_Front":
         return _Front(**{one.name: getattr(self, one.name)[at] for one in fields(self)})
+
+
+def _looks(steps: int, patience: int) -> Iterator[int]:
+    """How many steps lie before each look at who is solved: one at first, for samples that err as they are."""
+    taken = 0
+    while taken < steps:
+        until = min(steps, taken + patience - taken % patience if taken else 1)
+        yield until - taken
+        taken = until
 
 
 def _check(steps: int, step_size: float | None, restarts: int, random_start: bool, zero_start: bool) -> None:

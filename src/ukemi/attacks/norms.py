@@ -38,10 +38,7 @@ def radius_of(epsilon: Epsilon, images: Tensor, norm: Norm, name: str = "epsilon
     Rounded down, because the float32 nearest to 0.1 lies above 0.1.
     """
     checked_norm(norm)
-    if isinstance(epsilon, Tensor):
-        given = epsilon.detach().to(images.device, torch.float64)
-    else:
-        given = torch.full((), epsilon, dtype=torch.float64, device=images.device)
+    given = torch.as_tensor(epsilon, dtype=torch.float64).detach()
     if given.shape not in ((), (len(images),)):
         raise UserError(f"{name}: one number, or one per image [{len(images)}], is needed, not {list(given.shape)}.")
     limit = widest(norm, prod(images.shape[1:]))
@@ -51,7 +48,9 @@ def radius_of(epsilon: Epsilon, images: Tensor, norm: Norm, name: str = "epsilon
         )
     near = given.to(images.dtype)
     radius = torch.where(near.double() > given, torch.nextafter(near, torch.zeros_like(near)), near)
-    return radius.expand(len(images)).clone()
+    if isinstance(epsilon, Tensor):
+        return radius.to(images.device).expand(len(images)).clone()
+    return images.new_full((len(images),), float(radius))
 
 
 def _all_within(epsilon: Epsilon, limit: float) -> bool:

@@ -74,7 +74,11 @@ class _Open:
     """bool `[n, D]`"""
 
     def take(self, which: Tensor) -> "_Open":
-        return _Open(*(getattr(self, field.name)[which] for field in fields(self)))
+        """Those for which it is true; all of them as they are, where it is for all."""
+        places = which.nonzero()[:, 0]  # as numbers: a device waits once, not for every tensor that is indexed
+        if len(places) == len(self.rows):
+            return self
+        return _Open(*(getattr(self, field.name)[places] for field in fields(self)))
 
 
 def _attack(victim: Victim, theta: float, most: int, *, weighted: bool) -> Attacked:
@@ -83,11 +87,12 @@ def _attack(victim: Victim, theta: float, most: int, *, weighted: bool) -> Attac
     rows = torch.arange(len(originals), device=originals.device)
     logits = victim.logits(victim.originals, rows)
     found, success = originals.clone(), victim.fooled(logits, rows)
-    still = _Open(rows, originals, logits, torch.zeros_like(originals, dtype=torch.bool)).take(~success)
+    still = _Open(rows, originals.clone(), logits, torch.zeros_like(originals, dtype=torch.bool)).take(~success)
     while len(still.rows):
         pairs_n2 = _step(victim, still, theta, most, weighted)
         going = pairs_n2[:, 0] >= 0
-        still, pairs_n2 = still.take(going), pairs_n2[going]
+        if not bool(going.all()):
+            still, pairs_n2 = still.take(going), pairs_n2[going]
         if not len(still.rows):
             break
         moved_n2 = (still.images.gather(1, pairs_n2) + theta).clamp(0, 1)
@@ -95,8 +100,10 @@ def _attack(victim: Victim, theta: float, most: int, *, weighted: bool) -> Attac
         still.changed.scatter_(1, pairs_n2, True)
         still.logits = victim.logits(still.images.unflatten(1, shape), still.rows)
         fooled = victim.fooled(still.logits, still.rows)
-        found[still.rows[fooled]], success[still.rows[fooled]] = still.images[fooled], True
-        still = still.take(~fooled)
+        solved = still.take(fooled)
+        if len(solved.rows):
+            found[solved.rows], success[solved.rows] = solved.images, True
+            still = still.take(~fooled)
     distance = (found - originals).norm(dim=1)
     return Attacked(found.unflatten(1, shape), success, distance, "l2", victim.forwards, victim.backwards)
 

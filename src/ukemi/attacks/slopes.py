@@ -6,6 +6,9 @@ from torch import Tensor
 from ukemi.attacks.base import Victim
 from ukemi.models.inference import rows_per_pass
 
+_FEW = 2
+"""So many backward passes take less time than one that is batched, which has more to launch."""
+
 
 def slopes(victim: Victim, images: Tensor, rows: Tensor, mixtures_nMK: Tensor) -> tuple[Tensor, Tensor]:
     """The logits `[n, K]`, and the gradients `[n, M, C, H, W]` of M weighted sums of them at each image.
@@ -29,7 +32,7 @@ def slopes(victim: Victim, images: Tensor, rows: Tensor, mixtures_nMK: Tensor) -
 
 def _all_at_once(logits: Tensor, leaf: Tensor, weights: Tensor) -> Tensor:
     """One batched backward pass where launches are the cost; a model that can't be batched over is looped over."""
-    if leaf.is_cuda:
+    if leaf.is_cuda and weights.shape[1] > _FEW:
         try:
             return batched(logits, leaf, weights)
         except torch.OutOfMemoryError:

@@ -1,8 +1,7 @@
 """A training step as a CUDA graph: at small batches a GPU waits for launches, and a graph is one launch."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -95,16 +94,3 @@ class Replayed:
 
 def _tensors(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
     return batch.index, batch.images, batch.labels
-
-
-@contextmanager
-def own_stream(device: torch.device) -> Iterator[None]:
-    """All of the training on one stream that may be captured: the default stream may not."""
-    if device.type != "cuda":
-        yield
-        return
-    stream = torch.cuda.Stream(device)
-    stream.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(stream):
-        yield
-    torch.cuda.current_stream(device).wait_stream(stream)

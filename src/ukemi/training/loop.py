@@ -21,11 +21,12 @@ from ukemi import measures, randomness
 from ukemi.data import Batch, Data
 from ukemi.errors import UserError
 from ukemi.models.inference import home_of, scoring, seconds_per_image
+from ukemi.models.repeated import own_stream
 from ukemi.objectives import Outcome
 from ukemi.randomness import Stream
 from ukemi.ranks import Ranks, out_of_memory
 from ukemi.training.average import Average
-from ukemi.training.capture import Replayed, Stepped, own_stream
+from ukemi.training.capture import Replayed, Stepped
 from ukemi.training.checkpoints import write_checkpoint
 from ukemi.training.config import TrainConfig
 from ukemi.training.display import Display
