@@ -66,6 +66,7 @@ def measured(config: TrainConfig, cell: dict[str, Any], validation: bool) -> dic
     row: dict[str, Any] = {"seconds": perf_counter() - began}
     log = run.read_log()
     row["epoch_seconds"] = statistics.median(b["seconds"] - a["seconds"] for a, b in pairwise(log))
+    row["losses"] = [round(line["loss"], 3) for line in log]
     row["scoring_forwards"] = log[-1]["scoring_forwards"]
     row["scoring_forwards_saved"] = log[-1].get("scoring_forwards_saved", 0)
     sets, device = load_sets(config), config.chosen_device()

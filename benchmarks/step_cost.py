@@ -17,9 +17,10 @@ import torch
 import ukemi
 from ukemi.augmenters import AUGMENTERS
 from ukemi.data import Batch, Data, labelled
+from ukemi.models.repeated import own_stream
 from ukemi.objectives import OBJECTIVES
 from ukemi.training import TrainConfig
-from ukemi.training.capture import Replayed, own_stream
+from ukemi.training.capture import Replayed
 from ukemi.training.loop import State, _compiled, _new_state, _step
 
 ROWS: list[tuple[str, str, dict[str, Any]]] = [

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ukemi import randomness
@@ -69,16 +70,17 @@ def bred(
     inside_NPG = torch.minimum(proposals_NPG.clamp(min=0), last_G)
     outside_NP = (inside_NPG != proposals_NPG).any(-1) & (how.invalid == "redraw")
     tries_NKTG, outside_NKT = inside_NPG.unflatten(1, (size, -1)), outside_NP.unflatten(1, (size, -1))
-    taken_NSG = parents_NSG if how.apart else parents_NSG[:, :0]
-    dead_NS = torch.arange(taken_NSG.shape[1], device=index_N.device) >= alive_N[:, None]
-    children_NKG = torch.empty_like(tries_NKTG[:, :0, 0])
+    # whom a child must not equal: children as they come, behind the parents; -1 is equal to none
+    numbers_S = torch.arange(parents_NSG.shape[1] if how.apart else 0, device=index_N.device)
+    parents_NSG = parents_NSG[:, : len(numbers_S)].masked_fill((numbers_S >= alive_N[:, None])[..., None], -1)
+    taken_NXG = F.pad(parents_NSG, (0, 0, 0, size), value=-1)
+    children_NKG, try_T = taken_NXG[:, len(numbers_S) :], torch.arange(TRIES + 1, device=index_N.device)
     for child in range(size):
         tries_NTG = tries_NKTG[:, child]
-        there_NT = _equal(tries_NTG, children_NKG).any(-1) | outside_NKT[:, child]
-        there_NT = there_NT | (_equal(tries_NTG, taken_NSG) & ~dead_NS[:, None]).any(-1)
-        first_free_N = there_NT.long().cumprod(1).sum(1).clamp(max=TRIES)
-        chosen_N1G = tries_NTG.gather(1, first_free_N[:, None, None].expand(-1, 1, tries_NTG.shape[2]))
-        children_NKG = torch.cat([children_NKG, chosen_N1G], 1)
+        there_NT = (tries_NTG[:, :, None] == taken_NXG[:, None]).all(-1).any(-1) | outside_NKT[:, child]
+        first_free_N = try_T.masked_fill(there_NT, TRIES).amin(1)
+        places_N1G = first_free_N[:, None, None].expand(-1, 1, tries_NTG.shape[2])
+        children_NKG[:, child] = tries_NTG.gather(1, places_N1G)[:, 0]
     return children_NKG
 
 
@@ -136,10 +138,6 @@ def _most_different(parents_NSG: Tensor, alive_N: Tensor) -> Tensor:
     differing_NS = (parents_NSG != parents_NSG[:, :1]).sum(-1)
     living_NS = torch.arange(parents_NSG.shape[1], device=alive_N.device) < alive_N[:, None]
     return torch.where(living_NS, differing_NS, -1).argsort(dim=1, descending=True, stable=True)[:, 0]
-
-
-def _equal(tries_NTG: Tensor, there_NSG: Tensor) -> Tensor:
-    return (tries_NTG[:, :, None] == there_NSG[:, None]).all(-1)
 
 
 def _rows(parents_NSG: Tensor, which_NP: Tensor) -> Tensor:
