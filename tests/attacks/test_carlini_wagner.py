@@ -157,7 +157,7 @@ def test_agrees_with_foolbox(trained: Case) -> None:
     attack = foolbox.attacks.L2CarliniWagnerAttack(steps=150)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        _, theirs, success = attack(foolbox.PyTorchModel(model, (0, 1)), images, labels, epsilons=None)
+        _, theirs, success = attack(foolbox.PyTorchModel(model, (0, 1), device="cpu"), images, labels, epsilons=None)
     model.zero_grad(set_to_none=True)
     success &= theirs.flatten(1).any(1)  # where foolbox fails it gives a black image, which may well fool the model
     distance = (theirs - images).flatten(1).norm(dim=1)

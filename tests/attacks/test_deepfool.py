@@ -156,7 +156,7 @@ def test_agrees_with_foolbox(trained: Case, norm: str) -> None:
     kind = foolbox.attacks.L2DeepFoolAttack if norm == "l2" else foolbox.attacks.LinfDeepFoolAttack
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        _, theirs, success = kind()(foolbox.PyTorchModel(model, (0, 1)), images, labels, epsilons=None)
+        _, theirs, success = kind()(foolbox.PyTorchModel(model, (0, 1), device="cpu"), images, labels, epsilons=None)
     model.zero_grad(set_to_none=True)
     change = (theirs - images).flatten(1)
     distance = change.norm(dim=1) if norm == "l2" else change.abs().amax(1)

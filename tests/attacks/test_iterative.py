@@ -291,7 +291,7 @@ def test_foolbox_agrees(trained: Case, norm: Norm, share: float) -> None:
     foolbox = import_module("foolbox")
     model, images, labels = trained
     epsilon = BUDGETS[norm] * share
-    wrapped = foolbox.PyTorchModel(model, bounds=(0, 1))
+    wrapped = foolbox.PyTorchModel(model, bounds=(0, 1), device="cpu")
     kind = foolbox.attacks
     first, second, third = (
         (kind.LinfFastGradientAttack, kind.LinfBasicIterativeAttack, kind.LinfPGD)

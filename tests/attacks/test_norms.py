@@ -96,6 +96,21 @@ def test_a_radius_of_zero_gives_the_originals(norm: Norm) -> None:
     assert torch.equal(random_points(originals, radius, norm, torch.arange(6), seed=0, number=0), originals)
 
 
+@given(seed=st.integers(0, 10**6), norm=st.sampled_from(NORMS), dtype=st.sampled_from(DTYPES), share=st.floats(0, 1))
+def test_a_step_to_the_edge_is_a_step_of_the_radius(seed: int, norm: Norm, dtype: torch.dtype, share: float) -> None:
+    originals, source = drawn(seed, dtype)
+    gradient = torch.randn(originals.shape, generator=source, dtype=dtype).masked_fill(originals > 0.8, 0)
+    ball = Ball(originals, radius_of(share * widest(norm, 105), originals, norm), norm)
+    assert torch.equal(ball.edge(gradient), ball.stepped(originals, gradient, ball.radius))
+
+
+@given(epsilon=st.floats(0, 1), dtype=st.sampled_from(DTYPES))
+def test_one_radius_for_all_is_that_of_each(epsilon: float, dtype: torch.dtype) -> None:
+    images = torch.zeros(3, *SHAPE, dtype=dtype)
+    each = torch.full((3,), epsilon, dtype=torch.float64)
+    assert torch.equal(radius_of(epsilon, images, "linf"), radius_of(each, images, "linf"))
+
+
 @given(seed=st.integers(0, 10**6), share=st.floats(0.01, 0.9))
 def test_l1_projection_is_the_nearest_point_of_ball_and_box(seed: int, share: float) -> None:
     source = torch.Generator().manual_seed(seed)

@@ -34,7 +34,7 @@ def rank_of_two(values: dict[str, Any], rank: int, port: int, said: str) -> None
 
     nn.SyncBatchNorm.convert_sync_batchnorm = converted  # type: ignore[method-assign,assignment]
     train(TrainConfig(**values), quiet=True)
-    layers = sum(isinstance(layer, nn.SyncBatchNorm) for model in seen[:1] for layer in model.modules())
+    layers = sum(isinstance(layer, nn.SyncBatchNorm) for model in seen[-1:] for layer in model.modules())
     Path(said).write_text(str(layers))
     dist.destroy_process_group()
 

@@ -6,9 +6,11 @@ usual order of summation.
 """
 
 from copy import copy
+from functools import cached_property
 from math import prod, sqrt
 from typing import get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -46,11 +48,19 @@ def radius_of(epsilon: Epsilon, images: Tensor, norm: Norm, name: str = "epsilon
         raise UserError(
             f"{name}: it should lie in 0 to {limit:g} for {norm}, but {_extreme(given, limit):g} was given."
         )
-    near = given.to(images.dtype)
-    radius = torch.where(near.double() > given, torch.nextafter(near, torch.zeros_like(near)), near)
-    if isinstance(epsilon, Tensor):
-        return radius.to(images.device).expand(len(images)).clone()
-    return images.new_full((len(images),), float(radius))
+    if not isinstance(epsilon, Tensor):
+        return images.new_full((len(images),), _rounded_down(epsilon, images.dtype))
+    near = given.to(images.device, images.dtype)
+    radius = torch.where(near.double() > given.to(near.device), torch.nextafter(near, torch.zeros_like(near)), near)
+    return radius.expand(len(images)).clone()
+
+
+def _rounded_down(value: float, dtype: torch.dtype) -> float:
+    """The same on the host, where a number costs no launch."""
+    if dtype == torch.float64:
+        return float(value)
+    near = np.float32(value)
+    return float(np.nextafter(near, np.float32(0)) if float(near) > value else near)
 
 
 def _all_within(epsilon: Epsilon, limit: float) -> bool:
@@ -106,19 +116,29 @@ class Ball:
 
     def __init__(self, originals: Tensor, radius: Tensor, norm: Norm) -> None:
         self.originals, self.radius, self.norm = originals, radius, norm
-        # the same for every step, so taken once
-        self._cube = cube(originals, radius) if norm == "linf" else None
+
+    @cached_property
+    def _cube(self) -> tuple[Tensor, Tensor] | None:
+        """The same for every step, so taken once."""
+        return cube(self.originals, self.radius) if self.norm == "linf" else None
 
     def __getitem__(self, rows: Tensor) -> "Ball":
-        part = copy(self)
+        part, limits = copy(self), self._cube
         part.originals, part.radius = self.originals[rows], self.radius[rows]
-        part._cube = None if self._cube is None else (self._cube[0][rows], self._cube[1][rows])
+        part._cube = None if limits is None else (limits[0][rows], limits[1][rows])
         return part
 
     def project(self, points: Tensor) -> Tensor:
-        if self._cube is not None:
-            return points.clamp(*self._cube)
+        limits = self._cube
+        if limits is not None:
+            return points.clamp(*limits)
         return project(points, self.originals, self.radius, self.norm)
+
+    def edge(self, gradient: Tensor) -> Tensor:
+        """After the steepest step of the whole radius from the originals."""
+        if self.norm != "linf":
+            return self.stepped(self.originals, gradient, self.radius)
+        return _added(self.originals, _wide(self.radius) * torch.nan_to_num(gradient).sign()).clamp(0, 1)
 
     def stepped(self, points: Tensor, gradient: Tensor, size: Tensor) -> Tensor:
         """After the steepest step of length `size [N]`, back in ball and box."""
