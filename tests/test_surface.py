@@ -92,8 +92,8 @@ PUBLIC = [
 ]
 
 FLAGS = {
-    "train": """augmenter autotune average batch-size channels-last checkpoint-minutes compile cuda-graphs data
-        data-folder device drops dropout epochs flips genes history history-precision learning-rate model
+    "train": """augmenter autotune average batch-size channels-last checkpoint-minutes clip compile cuda-graphs
+        data data-folder device drops dropout epochs flips genes history history-precision learning-rate model
         model-arguments momentum objective optimiser out precision robust-every robust-images schedule seed size
         smoothing space stream tensorboard validate-every validation weight-decay weights workers""",
     "evaluate": """adversarial-set attack confidence data data-folder device epsilon epsilons fail-under gallery gamma

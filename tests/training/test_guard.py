@@ -53,6 +53,22 @@ def test_a_gradient_that_is_not_finite_stops_too() -> None:
         guard.check(T3, now=True)
 
 
+@pytest.mark.parametrize("limit", [0.01, 1.0, 50.0, 1e6])
+def test_gradients_are_clipped_as_torch_clips_them(limit: float) -> None:
+    torch.manual_seed(0)
+    weights = [nn.Parameter(torch.zeros(*shape)) for shape in ((3, 4), (5,))]
+    gradients = [torch.randn_like(weight) * 3 for weight in weights]
+    for weight, gradient in zip(weights, gradients, strict=True):
+        weight.grad = gradient.clone()
+    nn.utils.clip_grad_norm_(weights, limit)
+    guard = Guard(TrainConfig().make_optimiser([nn.Linear(1, 1)], torch.tensor(0.1)), torch.device("cpu"))
+    guard.mask(torch.zeros(1), gradients, limit)
+    assert all(torch.allclose(a, b.grad, rtol=1e-5) for a, b in zip(gradients, weights, strict=True))  # type: ignore[arg-type]
+    none = [torch.zeros(3)]
+    guard.mask(torch.zeros(1), none, limit)
+    assert torch.equal(none[0], torch.zeros(3))
+
+
 def test_training_stops_and_keeps_the_last_good_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fashion: DataSet
 ) -> None:

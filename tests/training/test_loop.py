@@ -13,7 +13,8 @@ from ukemi import UserError, measures
 from ukemi.augmenters import AUGMENTERS
 from ukemi.data import labelled
 from ukemi.training import Run, TrainConfig, train
-from ukemi.training.setup import batches_of_epoch, fixed_subset, in_classes, load_sets, trained_model
+from ukemi.training.checkpoints import read_checkpoint
+from ukemi.training.setup import batches_of_epoch, fixed_subset, in_classes, load_sets, make_model, trained_model
 from ukemi.uncertainty import dropouts_of
 
 
@@ -68,6 +69,20 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(small: Path) 
     ]
     weights = [run.weights_path.read_bytes() for run in runs]
     assert weights[0] == weights[1] and weights[0] != weights[2]
+
+
+def test_a_gradient_is_as_long_as_it_may_be(small: Path) -> None:
+    plain: dict[str, Any] = {"momentum": 0.0, "weight_decay": 0.0, "schedule": "constant", "epochs": 1, "validation": 0}
+    moved = {}
+    for clip in (0, 1e9, 1e-4):
+        run = train(config(small, clip=clip, out=small.parent / f"clip{clip}", **plain), quiet=True)
+        moved[clip] = read_checkpoint(run.weights_path).tensors
+    learnt = [name for name in moved[0] if name.endswith(("weight", "bias"))]
+    assert all(torch.equal(moved[0][name], moved[1e9][name]) for name in learnt)
+    train_set = load_sets(config(small, **plain)).train
+    started = make_model(config(small, **plain), train_set, train_set.classes, None).state_dict()
+    away = torch.cat([(moved[1e-4][name] - started[name]).flatten() for name in learnt]).norm()
+    assert 0 < away <= 5 * 0.05 * 1e-4 * 1.001  # five steps of the learning rate
 
 
 def test_scoring_passes_are_counted(small: Path) -> None:

@@ -67,6 +67,9 @@ class TrainConfig(Schema):
     """How the learning rate moves."""
     drops: tuple[int, ...] = ()
     """Epochs at which the `step` schedule divides by 10; default: at 40 and 80 percent."""
+    clip: Annotated[Number, Field(ge=0)] = 0.0
+    """A gradient longer than this (all weights together) is shortened to it: keeps a high learning rate from bursts of
+    loss. 0 never does."""
     smoothing: Annotated[Number, Field(ge=0, lt=1)] = 0.0
     """Label smoothing."""
     average: Annotated[Number, Field(ge=0, lt=1)] = 0.0

@@ -37,12 +37,15 @@ class Guard:
         self._recent: deque[tuple[int, int, Tensor, Tensor, Tensor | None, Tensor]] = deque(maxlen=every)
         self._since = 0
 
-    def mask(self, losses: Tensor, gradients: list[Tensor]) -> None:
-        """Call between backward and the optimiser's step: sets the flag where something is not finite."""
+    def mask(self, losses: Tensor, gradients: list[Tensor], clip: float = 0) -> None:
+        """Call between backward and the optimiser's step: sets the flag where something is not finite, and shortens
+        gradients that together are longer than `clip`, unless it is 0."""
         norm = torch.stack(torch._foreach_norm(gradients)).norm()
         finite = losses.sum().isfinite() & norm.isfinite()
         self.bad.copy_(torch.maximum(self.bad, (~finite).float()))
         self.ranks.raise_flag(self.bad)
+        if clip:
+            torch._foreach_mul_(gradients, (clip / norm).clamp(max=1))
 
     def remember(self, epoch: int, step: int, index: Tensor, stepped: Stepped) -> None:
         """Call after the step; keeps copies, because a captured step writes over what it gave."""

@@ -210,7 +210,7 @@ def _backward(state: State, loss: Tensor) -> None:
 
 def _update(config: TrainConfig, state: State, losses: Tensor) -> None:
     """The update, masked where something is not finite."""
-    state.guard.mask(losses, [weight.grad for weight in _trained(state) if weight.grad is not None])
+    state.guard.mask(losses, [weight.grad for weight in _trained(state) if weight.grad is not None], config.clip)
     state.optimiser.step()
     state.average.move(towards=1.0 if state.epoch == 0 else 1 - config.average)
 
