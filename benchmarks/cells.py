@@ -31,7 +31,7 @@ from ukemi.training import TrainConfig, train
 from ukemi.training.setup import load_sets, trained_model
 
 HERE = Path(__file__).parent
-ABOUT = ("group", "name", "grid", "paper", "target", "take", "same")
+ABOUT = ("group", "name", "grid", "paper", "target", "take", "same", "note")
 
 
 def cells(path: Path, groups: list[str] | None) -> list[dict[str, Any]]:
@@ -138,6 +138,8 @@ def report(args: argparse.Namespace) -> None:
             saved = sum(line["scoring_forwards_saved"] for line in own)
             share = saved / max(1, saved + sum(line["scoring_forwards"] for line in own))
             text += f" {spread(alone, 'epoch_seconds', 1)} | {f'{share:.0%}' if saved else ''} |\n"
+        notes = [f"{cell['name']}: {cell['note']}" for cell in cells(args.cells, [group]) if "note" in cell]
+        text += "".join(f"\n{note}\n" for note in notes)
     text += gains(lines, args) + reductions(lines, args)
     machines = sorted({f"{line['device']}, torch {line['torch']}, commit {line['commit']}" for line in lines})
     text += "\nMachines: " + "; ".join(machines) + ".\n"

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -45,10 +46,17 @@ class Victim:
         self.model, self.originals = model, images
         self.labels, self.targets = labels.long(), None if targets is None else targets.long()
         self.aims = self.labels if self.targets is None else self.targets
-        self.forwards = torch.zeros(len(images), dtype=torch.int64, device=images.device)
-        self.backwards = torch.zeros_like(self.forwards)
         self._chunk = rows_per_pass(tuple(images.shape[1:]), images.device)
         self._checked = recording(images.device)
+
+    @cached_property
+    def forwards(self) -> Tensor:
+        """Passes that were counted, int64 `[N]`."""
+        return torch.zeros_like(self.labels)
+
+    @cached_property
+    def backwards(self) -> Tensor:
+        return torch.zeros_like(self.labels)
 
     def passed(self, images: Tensor) -> Tensor:
         """Logits `[n, K]`, in one pass; nobody counts it."""
