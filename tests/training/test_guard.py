@@ -10,7 +10,7 @@ from ukemi import T3
 from ukemi.data import DataSet, load
 from ukemi.training import Run, TrainConfig, TrainingStopped, loop, train
 from ukemi.training.capture import Stepped
-from ukemi.training.guard import Guard
+from ukemi.training.guard import Guard, check_weights
 from ukemi.training.optimisers import OPTIMISERS
 
 
@@ -67,6 +67,26 @@ def test_gradients_are_clipped_as_torch_clips_them(limit: float) -> None:
     none = [torch.zeros(3)]
     guard.mask(torch.zeros(1), none, limit)
     assert torch.equal(none[0], torch.zeros(3))
+
+
+def test_what_the_last_update_broke_is_not_kept(tmp_path: Path) -> None:
+    """One step only: no loss of a training image is computed behind it."""
+    told = {"data": "fashion-mini", "model": "lenet5", "epochs": 1, "batch_size": 6000, "schedule": "constant"}
+    chosen = TrainConfig(**told, learning_rate=1e38, out=tmp_path / "run", device="cpu")  # type: ignore[arg-type]
+    with pytest.raises(TrainingStopped, match="after epoch 0 the loss on the validation images is not finite"):
+        train(chosen, quiet=True)
+    assert not Run(tmp_path / "run").weights_path.exists() and not (tmp_path / "run" / "log.jsonl").exists()
+
+
+def test_weights_that_are_not_finite_are_named() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    check_weights(model, {"epoch": 3})
+    model.state_dict()["0.bias"][1] = float("nan")
+    with pytest.raises(TrainingStopped, match=r"after epoch 3 0\.bias is not finite; this epoch is left out"):
+        check_weights(model, {"epoch": 3})
+    model.state_dict()["1.running_var"][0] = float("inf")
+    with pytest.raises(TrainingStopped, match=r"0\.bias and 1 more is not finite"):
+        check_weights(model, {"epoch": 3})
 
 
 def test_training_stops_and_keeps_the_last_good_checkpoint(

@@ -1,9 +1,11 @@
 """A loss that is not finite never reaches the weights."""
 
 from collections import deque
+from math import isfinite
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ukemi.ranks import Ranks
 from ukemi.spaces import Space
@@ -87,3 +89,19 @@ class Guard:
             f"the loss at epoch {epoch}, step {step} is not finite for {', '.join(named)}{more};"
             " this update and all behind it are left out. A lower learning rate may help."
         )
+
+
+def check_weights(model: nn.Module, line: dict[str, Any]) -> None:
+    """Refuses what an epoch's last update broke, which no loss was computed after; `line` is the epoch's of the log."""
+    floats = {name: value for name, value in model.state_dict().items() if value.is_floating_point()}
+    finite = torch.stack([value.isfinite().all() for value in floats.values()]).tolist() if floats else []
+    broken = [name for name, fine in zip(floats, finite, strict=True) if not fine]
+    if broken:
+        what = f"{broken[0]}{f' and {len(broken) - 1} more' * (len(broken) > 1)} is not finite"
+    elif not isfinite(line.get("validation_loss", 0)):
+        what = "the loss on the validation images is not finite"
+    else:
+        return
+    raise TrainingStopped(
+        f"after epoch {line['epoch']} {what}; this epoch is left out. A lower learning rate may help."
+    )

@@ -30,7 +30,7 @@ from ukemi.training.capture import Replayed, Stepped
 from ukemi.training.checkpoints import write_checkpoint
 from ukemi.training.config import TrainConfig
 from ukemi.training.display import Display
-from ukemi.training.guard import Guard, TrainingStopped
+from ukemi.training.guard import Guard, TrainingStopped, check_weights
 from ukemi.training.history import keep, kept_epochs, size_on_disk
 from ukemi.training.interrupt import Interrupted, interruptible
 from ukemi.training.parallel import (
@@ -91,6 +91,7 @@ def _train(config: TrainConfig, resume: bool, quiet: bool, ranks: Ranks) -> Run:
             step.forget()
             _epoch(config, run, state, scorer, step, sets.train, display, interrupted)
             line = _end_of_epoch(config, run, state, sets)
+            check_weights(state.model, line)
             log(line)
             display.epoch_done(line)
             state.epoch, state.step = state.epoch + 1, 0
