@@ -5,8 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from ukemi.cli.main import run
+from ukemi.training.setup import machine
 
 SMALL = ["--data", "small.npz", "--train", "epochs=1", "batch-size=32", "--images", "16", "--grids", "t2-27"]
 SMALL += ["--device", "cpu", "--seeds", "2"]
@@ -70,6 +72,8 @@ def test_a_toml_file_and_flags_on_top(capsys: pytest.CaptureFixture[str]) -> Non
     assert found["baseline"] == "worst" and found["cases"][0]["case"] == "smooth" and found["settings"]["images"] == 10
     assert found["cases"][0]["pairs"][0]["t_interval_95_over_seeds"] is None
     assert "Own" in Path("there/page.html").read_text()
+    finished = f"Finished on {machine('cpu')['device']}, torch {torch.__version__}."
+    assert finished in Path("there/table.md").read_text() and finished in Path("there/page.html").read_text()
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 from quick_experiment import Quick, config
 
 from ukemi.comparing.locks import held
-from ukemi.experiments import conduct, gathered
-from ukemi.experiments.running import Pieces, line_path, machine, missing, work
+from ukemi.experiments import conduct, gathered, machine
+from ukemi.experiments.running import Pieces, line_path, missing, work
 
 
 def command(words: list[str]) -> int:

@@ -32,6 +32,8 @@ def compared(config: CompareConfig, command: str, notes: Sequence[str] = ()) -> 
     absent = list(dict.fromkeys(case.missing for case in found.cases if case.missing))
     if absent and all(case.missing for case in found.cases):
         raise UserError(f"data: {'; '.join(absent)}.")
+    if found.machines():
+        notes = [*notes, f"Finished on {'; '.join(found.machines())}."]
     if config.jobs > 1:
         notes = [*notes, f"Times were taken while {config.jobs} runs shared the machine."]
     if config.engine == "ray":

@@ -23,7 +23,7 @@ from ukemi.repairs.retraining import DRAWS
 from ukemi.spaces import T3
 from ukemi.training import Run
 from ukemi.training.checkpoints import read_checkpoint, write_checkpoint, write_whole
-from ukemi.training.setup import Sets, fixed_subset, load_sets, trained_model
+from ukemi.training.setup import Sets, fixed_subset, load_sets, machine, trained_model
 
 KIND = "outcome"
 SCHEMA = 1
@@ -52,6 +52,8 @@ class Outcome:
     """passes of the training, counted in images"""
     backwards: int
     log: list[dict[str, Any]] = field(default_factory=list)
+    machine: str = ""
+    """what it was finished on, and by which torch; empty in files of earlier versions"""
 
 
 def outcome_path(run: Run, measured: Measured) -> Path:
@@ -84,7 +86,9 @@ def measure(one: Planned, run: Run, measured: Measured) -> None:
     _attacked(model, test, measured, measures, images, index)
     tensors = {f"image.{name}": kept for name, kept in images.items()}
     tensors |= {f"index.{name}": kept for name, kept in index.items()}
-    values = {"kind": KIND, "outcome_schema": SCHEMA, "measures": measures, **_spent(one, run, sets, model)}
+    where = ", torch ".join(machine(one.config.device).values())
+    values = {"kind": KIND, "outcome_schema": SCHEMA, "machine": where, "measures": measures}
+    values |= _spent(one, run, sets, model)
     write_checkpoint(outcome_path(run, measured), tensors, {**values, "measuring_seconds": monotonic() - began})
 
 
@@ -98,7 +102,7 @@ def read_outcome(run: Run, measured: Measured) -> Outcome:
     if read.values.get("kind") != KIND or read.values.get("outcome_schema", 0) > SCHEMA:
         raise UserError(f"outcome: {path} is none that this ukemi can read.")
     fields = ("measures", "epochs", "seconds", "measuring_seconds", "forwards", "backwards")
-    told = {name: read.values[name] for name in fields}
+    told = {name: read.values[name] for name in fields} | {"machine": read.values.get("machine", "")}
     return Outcome(images=read.part("image"), index=read.part("index"), log=run.read_log(), **told)
 
 

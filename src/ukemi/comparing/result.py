@@ -103,6 +103,11 @@ class Comparison:
     def run_cases(self) -> list[CaseResult]:
         return [case for case in self.cases if case.outcomes]
 
+    def machines(self) -> list[str]:
+        """What the runs were finished on, as far as they say."""
+        every = [one for case in self.cases for runs in case.outcomes.values() for one in runs.values()]
+        return sorted({one.machine for one in every} - {""})
+
     def measures(self) -> list[str]:
         return list(dict.fromkeys(name for case in self.run_cases() for name in case.measures()))
 

@@ -2,7 +2,8 @@
 
 from ukemi.experiments.config import KINDS, ExperimentConfig
 from ukemi.experiments.place import CellConfig, Command, Place
-from ukemi.experiments.running import Findings, Line, conduct, gathered, machine
+from ukemi.experiments.running import Findings, Line, conduct, gathered
+from ukemi.training.setup import machine
 
 __all__ = [
     "KINDS",

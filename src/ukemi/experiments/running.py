@@ -1,7 +1,6 @@
 """One loop over cells, seeds and pieces, run by any number of processes at once; a line is kept of every piece."""
 
 import json
-import platform
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -9,8 +8,6 @@ from pathlib import Path
 from statistics import fmean
 from time import perf_counter, sleep
 from typing import Any
-
-import torch
 
 from ukemi.comparing import absent
 from ukemi.comparing.display import watched
@@ -20,7 +17,7 @@ from ukemi.experiments.config import ExperimentConfig
 from ukemi.experiments.place import CellConfig, Command, Place
 from ukemi.training.checkpoints import write_whole
 from ukemi.training.config import device_of
-from ukemi.training.setup import load_sets, make_model
+from ukemi.training.setup import load_sets, machine, make_model
 
 Line = dict[str, Any]
 LINES = "lines"
@@ -112,13 +109,6 @@ def lined(config: ExperimentConfig, place: Place, piece: str, measure: Callable[
     key = {**config.kind.subject.key(place.name, piece), "seed": place.seed}
     took = {} if "seconds" in found else {"seconds": perf_counter() - began}
     return {**key, **found, **took, "took": perf_counter() - began, **machine(config.device)}
-
-
-def machine(device: str) -> dict[str, str]:
-    """What the work was done on."""
-    on_gpu = device != "cpu" and torch.cuda.is_available()
-    name = torch.cuda.get_device_name() if on_gpu else platform.processor() or platform.machine() or "CPU"
-    return {"device": name, "torch": torch.__version__}
 
 
 def line_path(place: Place, piece: str) -> Path:

@@ -1,5 +1,6 @@
 """From a config to the things that a run needs: data, network, order of the samples."""
 
+import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -142,3 +143,10 @@ def load_model(model: nn.Module, checkpoint: Checkpoint, path: Path) -> None:
                 f"checkpoint: {path} belongs to another model ({name} is {shapes[0]} there and {shapes[1]} here)."
             )
     model.load_state_dict(given)
+
+
+def machine(device: str) -> dict[str, str]:
+    """What the work was done on."""
+    on_gpu = device != "cpu" and torch.cuda.is_available()
+    name = torch.cuda.get_device_name() if on_gpu else platform.processor() or platform.machine() or "CPU"
+    return {"device": name, "torch": torch.__version__}
