@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from ukemi.cli.main import run
+from ukemi.cli.parse import parse
+from ukemi.comparing import CompareConfig
 from ukemi.training.setup import machine
 
 SMALL = ["--data", "small.npz", "--train", "epochs=1", "batch-size=32", "--images", "16", "--grids", "t2-27"]
@@ -71,9 +73,51 @@ def test_a_toml_file_and_flags_on_top(capsys: pytest.CaptureFixture[str]) -> Non
     found = json.loads(Path("there/comparison.json").read_text())
     assert found["baseline"] == "worst" and found["cases"][0]["case"] == "smooth" and found["settings"]["images"] == 10
     assert found["cases"][0]["pairs"][0]["t_interval_95_over_seeds"] is None
+    assert found["settings"]["cases"] == [{"name": "smooth", "grids": [], "images": None, "smoothing": 0.1}]
+    for path in Path("there/runs").glob("*/config.toml"):  # what stands in a case reaches its trainings
+        assert {"smoothing = 0.1", "batch_size = 32"} <= set(path.read_text().splitlines())
     assert "Own" in Path("there/page.html").read_text()
     finished = f"Finished on {machine('cpu')['device']}, torch {torch.__version__}."
     assert finished in Path("there/table.md").read_text() and finished in Path("there/page.html").read_text()
+
+
+def test_settings_of_a_flag_lie_on_those_of_the_file() -> None:
+    Path("own.toml").write_text(TOML)
+    told = parse(CompareConfig, ["--config", "own.toml", "--train", "epochs=7", "--seeds", "2"], "compare")
+    assert told.train == {"epochs": 7, "batch_size": 32, "space": "t2", "data": "small.npz"} and told.seeds == 2
+    assert [case.settings() for case in told.cases] == [{"smoothing": 0.1}]
+
+
+def test_a_narrow_table_names_its_methods_and_says_what_it_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    methods, flags = ("standard", "random", "worst-of,k=2"), [*SMALL, "--attacks", "fgsm,epsilon=4/255"]
+    assert run(["compare", "--methods", *methods, *flags, "--attack-images", "8", "--grids", "t2-27", "t3-81"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    table = lines[next(at for at, line in enumerate(lines) if line.split()[:2] == ["method", "n"]) :]
+    assert [line.split()[0] for line in table[2:5]] == list(methods) and max(map(len, lines)) <= 80
+    assert "deviations in table.md" in " ".join(" ".join(lines).split())
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("train = 3", "train: should be a table of settings, but 3 was given"),
+        ('methods = [{ name = "b", augmenter = 3 }]', "methods.b.augmenter: a name or a table is needed, but 3"),
+        ('methods = [{ name = "b", augmenter = ["sensei"] }]', "methods.b.augmenter: a name or a table is needed"),
+        ('[[cases]]\nmodle = "demo-cnn"', "cases.case.modle is no setting of `ukemi train`"),
+    ],
+)
+def test_a_mistake_in_a_file_is_one_sentence(text: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("own.toml").write_text(text)
+    code, err = run(["compare", "--config", "own.toml"]), " ".join(capsys.readouterr().err.split())
+    assert code == 2 and said in err and "Traceback" not in err and not Path("comparison").exists()
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_folder_that_cant_be_made_shows_before_any_training(jobs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("file").write_text("")
+    assert run(["compare", *SMALL, "--out", "file/there", "--runs", "runs", "--jobs", jobs]) == 2
+    assert "out: file/there can't be made" in " ".join(capsys.readouterr().err.split())
+    assert not Path("runs").exists()
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def compared(config: CompareConfig, command: str, notes: Sequence[str] = ()) -> 
     console = Console(highlight=False)
     for sentence in (*reports.comparison_answer(found), *notes):
         console.print(sentence, markup=False)
-    for table in reports.comparison_tables(found):
+    for table in reports.comparison_tables(found, console.width):
         console.print(table)
     for case in found.cases:
         if case.missing:

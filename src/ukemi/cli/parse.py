@@ -75,7 +75,7 @@ def fill(
             raise UserError(f"{flag.strip('-=')}: a value is needed, but '' was given.")
     default = schema(**tables)
     check_flags(default, arguments, command)
-    return tyro.cli(
+    filled = tyro.cli(
         schema,
         args=list(arguments),
         default=default,
@@ -83,6 +83,20 @@ def fill(
         description=about or cleandoc(schema.__doc__ or ""),
         config=(tyro.conf.FlagCreatePairsOff,),
     )
+    return filled.model_copy(update=_kept(default, filled))
+
+
+def _kept(default: Schema, filled: Schema) -> dict[str, Any]:
+    """What no flag can give, as the file has it (tyro builds such parts anew, without keys that it does not know), and
+    the file's settings below those of a flag that gives some."""
+    found = {}
+    for name, field in type(default).model_fields.items():
+        before, after = getattr(default, name), getattr(filled, name)
+        if tyro.conf.Suppress in field.metadata:
+            found[name] = before
+        elif isinstance(before, dict) and isinstance(after, dict):
+            found[name] = {**before, **after}
+    return found
 
 
 def pop(arguments: Sequence[str], flag: str) -> tuple[str | None, list[str]]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 
 from ukemi.comparing.cluster import connected, work_on
 from ukemi.comparing.config import Case, CompareConfig, Method
@@ -14,6 +15,7 @@ from ukemi.comparing.result import Comparison, gathered, summary
 from ukemi.comparing.running import work, work_in
 from ukemi.data import SOURCES
 from ukemi.data.loading import find, places
+from ukemi.errors import UserError
 from ukemi.training import TrainConfig
 from ukemi.training.setup import load_sets, make_model
 
@@ -46,6 +48,9 @@ def compare(config: CompareConfig, said: Callable[[str], None] = lambda text: No
     with connected(config) if config.engine == "ray" else nullcontext() as ray:  # first: an address may be wrong
         plan = plan_of(config, said)
         rehearse(plan, here=ray is None)
+        if plan.planned:
+            _make(config.out, "out")
+            _make(plan.runs, "runs")
         if ray is not None:
             work_on(ray, plan, config, config.device, said)
         else:
@@ -66,6 +71,14 @@ def rehearse(plan: Plan, *, here: bool = True) -> None:
                 one.config.chosen_device()
             train = load_sets(one.config).train
             make_model(one.config, train, train.classes, None)
+
+
+def _make(folder: Path, field: str) -> None:
+    """Before any training: what can't be written should show now."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{field}: {folder} can't be made ({error.strerror or error}).") from None
 
 
 def absent(config: TrainConfig) -> str:

@@ -27,6 +27,8 @@ def pairs(given: Any) -> Any:
     """`epochs=5 flips=true` as a table; a table as it is, with `-` in keys read as `_`."""
     if isinstance(given, dict):
         return {str(key).replace("-", "_"): value for key, value in given.items()}
+    if not isinstance(given, list | tuple) or not all(isinstance(text, str) for text in given):
+        raise ValueError("should be a table of settings")
     return {key.replace("-", "_"): value for key, value in map(_pair, given)}
 
 
@@ -245,6 +247,8 @@ class CompareConfig(Engine):
 
 def _known_augmenter(one: Method) -> None:
     told = one.settings().get("augmenter", {})
+    if not isinstance(told, str | dict):
+        raise UserError(f"methods.{one.name}.augmenter: a name or a table is needed, but {told!r} was given.")
     name = told if isinstance(told, str) else told.get("name")
     if name is not None and name not in AUGMENTERS:
         raise UserError(f"methods: {name!r} is none of {', '.join(AUGMENTERS)}.")

@@ -3,15 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from rich import box
 from rich.table import Table
-from rich.text import Text
 
 from ukemi.comparing import Comparison
 from ukemi.comparing.result import COSTS, CaseResult, Pair
 from ukemi.measures.attacks import as_csv
 from ukemi.measures.statistics import Interval, Spread
 from ukemi.reports import words
+from ukemi.reports.terminal import terminal_table
 from ukemi.reports.texts import Rows, as_latex, as_markdown
 
 NAMES = {
@@ -162,16 +161,16 @@ def _pair_cells(pair: Pair, per_seed: bool) -> list[str]:
     return [*cells, *([", ".join(map(_points, seeds.differences))] if per_seed else [])]
 
 
-def comparison_tables(found: Comparison) -> list[Table]:
-    """For the terminal, one per case: the measures, and the differences where there is something to compare with."""
+def comparison_tables(found: Comparison, width: int = 80) -> list[Table]:
+    """For a terminal of this width, one per case: the measures, and differences where there is something to compare."""
     measures = measure_rows(found, short=True)
     about = f"points of {NAMES[found.decides]} above {found.baseline}; 95 % intervals: Student's t over seeds (would it"
     about += " happen again?), bootstrap over test images (these very models); d: Cohen's; seeds (over all: cases)"
     about += " won, tied, lost"
     differences = difference_rows(found, per_seed=False)
     return [
-        *_by_case(measures, _about_measures(measures, len(found.seeds))),
-        *(_by_case(differences, about) if differences.rows else []),
+        *_by_case(measures, width, _about_measures(measures, len(found.seeds))),
+        *(_by_case(differences, width, about) if differences.rows else []),
     ]
 
 
@@ -184,27 +183,16 @@ def _about_measures(rows: Rows, seeds: int) -> str:
     return "; ".join([*said, "passes: forwards and backwards of the training"])
 
 
-def _by_case(rows: Rows, caption: str) -> list[Table]:
+def _by_case(rows: Rows, width: int, caption: str) -> list[Table]:
     """Where there are several cases each is a heading: a column for them would leave none for the methods."""
     if rows.names[0] != "case":
-        return [_rich(rows, caption)]
+        return [terminal_table(rows, width, caption=caption)]
     cases = list(dict.fromkeys(cells[0] for cells in rows.rows))
     parts = [Rows(rows.names[1:], [cells[1:] for cells in rows.rows if cells[0] == case]) for case in cases]
-    return [_rich(part, caption if case == cases[-1] else "", case) for case, part in zip(cases, parts, strict=True)]
-
-
-def _rich(rows: Rows, caption: str, title: str = "") -> Table:
-    found = Table(
-        title=Text(title, "bold") if title else None, caption=caption or None, box=box.SIMPLE_HEAD,
-        title_justify="left", caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0),
-    )  # fmt: skip
-    for name in rows.names:
-        text = name in ("case", "method")
-        shown = name.replace(" over ", "\nover ").replace("/loss", "\n/loss")
-        found.add_column(shown, justify="left" if text else "right", no_wrap=not text, overflow="fold")
-    for cells in rows.rows:
-        found.add_row(*map(Text, cells))
-    return found
+    return [
+        terminal_table(part, width, case, caption if case == cases[-1] else "")
+        for case, part in zip(cases, parts, strict=True)
+    ]
 
 
 def numbers(found: Comparison) -> list[dict[str, Any]]:

@@ -5,22 +5,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.table import Table
-from rich.text import Text
 
 from ukemi.experiments import Findings
 from ukemi.reports import dare_tables, uncertain_claims, uncertain_tables, words
 from ukemi.reports.page import flat, template
 from ukemi.reports.sections import Lines, Section
 from ukemi.reports.summary import versions
+from ukemi.reports.terminal import terminal_table
 from ukemi.reports.texts import Rows
 from ukemi.training.checkpoints import write_whole
 
 SCHEMA = 1
 """Version of experiment.json's fields: raised when one changes its meaning or goes."""
-LONGEST = 24
-"""signs of a cell that stays on one line in a terminal"""
 
 
 def uncertainty_sections(part: str, lines: Lines, models: Sequence[str], missing: Mapping[str, str]) -> list[Section]:
@@ -100,50 +97,7 @@ def size_said(found: Findings) -> str:
 
 def experiment_tables(found: Findings, width: int) -> list[Table]:
     """For a terminal of this width."""
-    return [_rich(one, one.table, width) for one in experiment_sections(found) if one.table]
-
-
-def _rich(section: Section, rows: Rows, width: int) -> Table:
-    fitting = fitted(rows, width)
-    left = len(rows.names) - len(fitting.names)
-    caption = f"{words.plural(left, 'more column')} in table.md" if left else None
-    shown = Table(title=section.title, caption=caption, title_justify="left", caption_justify="left")
-    shown.box, shown.pad_edge, shown.padding = box.SIMPLE_HEAD, False, (0, 1, 0, 0)
-    for at, (name, needed) in enumerate(zip(fitting.names, _widths(fitting), strict=True)):
-        head = "\n".join(name.split())
-        shown.add_column(head, justify="right" if at else "left", min_width=needed, overflow="fold")
-    for cells in fitting.rows:
-        shown.add_row(*map(Text, cells))
-    return shown
-
-
-def fitted(rows: Rows, width: int) -> Rows:
-    """The table as it is where it fits, else means alone, and as many columns of them as fit.
-
-    >>> fitted(Rows(["a", "b", "c"], [["net", "1.0 ± 0.1", "2.0 ± 0.2"]]), 10).rows
-    [['net', '1.0']]
-    """
-    if _width(rows) <= width:
-        return rows
-    found = Rows(rows.names, [[cell.partition(" ± ")[0] for cell in cells] for cells in rows.rows])
-    while len(found.names) > 2 and _width(found) > width:
-        found = Rows(found.names[:-1], [cells[:-1] for cells in found.rows])
-    return found
-
-
-def _width(rows: Rows) -> int:
-    return sum(_widths(rows)) + 2 * len(rows.names)
-
-
-def _widths(rows: Rows) -> list[int]:
-    """What every column needs: words of headings and of longer texts may stand beneath each other."""
-    found = []
-    for name, *cells in zip(rows.names, *rows.rows, strict=True):
-        parts = [word for cell in cells if len(cell) > LONGEST for word in cell.split()]
-        found.append(
-            max(map(len, [*name.split(), *parts, *(cell for cell in cells if len(cell) <= LONGEST)]), default=0)
-        )
-    return found
+    return [terminal_table(one.table, width, one.title) for one in experiment_sections(found) if one.table]
 
 
 def write_experiment(folder: Path, found: Findings, *, command: str, notes: Sequence[str] = ()) -> None:

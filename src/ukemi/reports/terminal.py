@@ -1,0 +1,63 @@
+"""A table for a terminal of any width: what does not fit is left out and said, never cut."""
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from ukemi.reports import words
+from ukemi.reports.texts import Rows
+
+LONGEST = 24
+"""signs of a cell that stays on one line"""
+
+
+def terminal_table(rows: Rows, width: int, title: str = "", caption: str = "") -> Table:
+    """The first column says what a row is; words of headings stand beneath each other."""
+    fitting = fitted(rows, width)
+    left = len(rows.names) - len(fitting.names)
+    more = ["deviations"] * (_deviates(rows) and not _deviates(fitting))
+    more += [words.plural(left, "more column")] * bool(left)
+    said = [caption] * bool(caption) + [f"{' and '.join(more)} in table.md"] * bool(more)
+    shown = Table(
+        title=Text(title, "bold") if title else None, caption="; ".join(said) or None, box=box.SIMPLE_HEAD,
+        title_justify="left", caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0),
+    )  # fmt: skip
+    for at, (name, needed) in enumerate(zip(fitting.names, _widths(fitting), strict=True)):
+        head = "\n".join(name.split())
+        shown.add_column(head, justify="right" if at else "left", min_width=needed, overflow="fold")
+    for cells in fitting.rows:
+        shown.add_row(*map(Text, cells))
+    return shown
+
+
+def fitted(rows: Rows, width: int) -> Rows:
+    """The table as it is where it fits, else means alone, and as many columns of them as fit.
+
+    >>> fitted(Rows(["a", "b", "c"], [["net", "1.0 ± 0.1", "2.0 ± 0.2"]]), 10).rows
+    [['net', '1.0']]
+    """
+    if _width(rows) <= width:
+        return rows
+    found = Rows(rows.names, [[cell.partition(" ± ")[0] for cell in cells] for cells in rows.rows])
+    while len(found.names) > 2 and _width(found) > width:
+        found = Rows(found.names[:-1], [cells[:-1] for cells in found.rows])
+    return found
+
+
+def _deviates(rows: Rows) -> bool:
+    return any(" ± " in cell for cells in rows.rows for cell in cells)
+
+
+def _width(rows: Rows) -> int:
+    return sum(_widths(rows)) + 2 * len(rows.names)
+
+
+def _widths(rows: Rows) -> list[int]:
+    """What every column needs: words of longer texts may stand beneath each other too."""
+    found = []
+    for name, *cells in zip(rows.names, *rows.rows, strict=True):
+        parts = [word for cell in cells if len(cell) > LONGEST for word in cell.split()]
+        found.append(
+            max(map(len, [*name.split(), *parts, *(cell for cell in cells if len(cell) <= LONGEST)]), default=0)
+        )
+    return found
