@@ -5,6 +5,8 @@ import doctest
 import importlib
 import pkgutil
 import re
+import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,7 @@ from ukemi.cli.enhance import EnhanceConfig
 from ukemi.cli.evaluate import EvaluateConfig
 from ukemi.cli.generate import GenerateConfig
 from ukemi.cli.models import ModelsConfig
+from ukemi.cli.parse import parse, parse_train
 from ukemi.cli.recipes import RecipesConfig
 from ukemi.cli.repair import AdversarialConfig, RetrainConfig
 from ukemi.cli.run import RunConfig
@@ -243,6 +246,49 @@ def test_the_docs_python_runs_and_their_links_lead_somewhere(page: Path) -> None
         exec(compile(block, page.name, "exec"), {})
     for link in re.findall(r"\]\(([^)#]+)\)", re.sub(r"```.*?```", "", text, flags=re.DOTALL)):
         assert "://" in link or (page.parent / link).exists(), link
+
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+TOML: dict[str, Callable[[Path], object]] = {
+    "compare.md": lambda path: parse(CompareConfig, ["--config", str(path)], "compare"),
+    "train.md": lambda path: parse_train(["--config", str(path)]),
+    "spaces.md": lambda path: parse_train(["--config", str(path)]),
+}
+"""What reads the TOML of a page; docs/recipes.md has recipes, which tests/recipes reads."""
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The arguments of every `ukemi` and `python -m ukemi` in a page's blocks."""
+    found = []
+    for language, block in re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
+        if language not in ("", "sh", "bash"):
+            continue
+        for line in block.replace("\\\n", " ").splitlines():
+            said = re.search(r"(?:^|-m )ukemi (.*)", line)
+            if said:
+                found.append(shlex.split(said[1], comments=True))
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_pages_commands_are_ones_that_exist(page: Path) -> None:
+    for arguments in commands(page):
+        plain = [word for word in arguments if word not in ("...", "…")]
+        command = " ".join(plain[:2]) if plain[0] == "repair" else plain[0]
+        rest = plain[len(command.split()) :]
+        rest = rest[: rest.index("--config")] if "--config" in rest else rest
+        if "--help" in rest or "--resume" in rest:
+            continue
+        parse_train(rest) if command == "train" else parse(SCHEMAS[command], rest, command)
+
+
+@pytest.mark.parametrize("page", TOML)
+def test_the_docs_toml_is_read(page: str, tmp_path: Path) -> None:
+    blocks = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)
+    assert blocks
+    for block in blocks:
+        (tmp_path / "own.toml").write_text(block)
+        TOML[page](tmp_path / "own.toml")
 
 
 def test_versions_agree() -> None:
