@@ -29,6 +29,18 @@ ROWS = 2**16
 """rows that are merged at once: what merging holds in memory beside the rows themselves"""
 
 
+_met = False
+
+
+class Agreed(UserError):
+    """What all ranks refuse in the same sentence, so that one of them may say it for all."""
+
+
+def met() -> bool:
+    """Whether this process has joined others: what goes wrong since then may be known to itself alone."""
+    return _met
+
+
 class Ranks:
     """This process among `size`; batches are split and exchanged in the order of the ranks."""
 
@@ -50,6 +62,8 @@ class Ranks:
         store = PrefixStore(f"start-{_starts()}", store)
         backend = "cpu:gloo,cuda:nccl" if gpu else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
+        global _met
+        _met = True
         found = cls(rank, size)
         found._joined = True
         return found
@@ -192,14 +206,14 @@ class Ranks:
         wrong = [rank for rank, text in enumerate(texts) if text]
         if wrong:
             where = "" if len(set(texts)) == 1 else f" (said rank {wrong[0]})"
-            raise UserError(texts[wrong[0]] + where)
+            raise Agreed(texts[wrong[0]] + where)
 
     def same(self, field: str, told: str, why: str) -> None:
         """Refuses where another rank has something else; both are named."""
         texts = self.texts(told)
         for rank, text in enumerate(texts):
             if text != texts[0]:
-                raise UserError(f"{field}: rank 0 has {texts[0]}, but rank {rank} has {text}; {why}.")
+                raise Agreed(f"{field}: rank 0 has {texts[0]}, but rank {rank} has {text}; {why}.")
 
     def _reduce(self, values: Tensor, how: dist.ReduceOp.RedOpType) -> None:
         dist.all_reduce(values, how)

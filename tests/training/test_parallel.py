@@ -256,7 +256,7 @@ def test_refusals(
 ) -> None:
     values = settings(images, tmp_path / "run") | {"epochs": 1} | changes
     ranks = run_ranks(processes, values, len(each) or 2, tmp_path, each)
-    assert [rank["kind"] for rank in ranks] == ["UserError"] * len(ranks)
+    assert {rank["kind"] for rank in ranks} <= {"UserError", "Agreed"}
     assert len({rank["said"] for rank in ranks}) == 1 and sentence in ranks[0]["said"]
     if "idle" not in values["model"]:
         assert not (tmp_path / "run").exists()

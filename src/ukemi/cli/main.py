@@ -10,7 +10,7 @@ from rich.console import Console
 
 from ukemi import __version__
 from ukemi.errors import UserError
-from ukemi.ranks import launched, local_rank
+from ukemi.ranks import Agreed, launched, local_rank, met
 from ukemi.training import Interrupted, TrainingStopped
 from ukemi.training.guard import RankLost
 
@@ -56,7 +56,7 @@ def run(arguments: list[str]) -> int:
     try:
         return command(arguments)
     except UserError as error:
-        return _fail(str(error), EXIT_BAD_INPUT)
+        return _fail(str(error), EXIT_BAD_INPUT, always=met() and not isinstance(error, Agreed))
     except RankLost as error:
         _fail(f"stopped: {error}", EXIT_STOPPED, always=True)
         os._exit(EXIT_STOPPED)  # taking down a world that lost a rank may wait for that rank for ever
@@ -71,7 +71,7 @@ def run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        return _fail(f"{error.filename or 'a file'}: {error.strerror or error}.", EXIT_BAD_INPUT)
+        return _fail(f"{error.filename or 'a file'}: {error.strerror or error}.", EXIT_BAD_INPUT, always=met())
     except Exception:
         # a fault of ukemi's or of a user's own code: all there is to know, and a code that no gate takes for a limit
         Console(stderr=True).print_exception()

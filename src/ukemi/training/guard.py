@@ -18,7 +18,7 @@ class TrainingStopped(Exception):
 
 
 class RankLost(TrainingStopped):
-    """Another rank is gone; each that is left says so."""
+    """This rank can't go on, or another is gone; each says what it knows."""
 
 
 class Guard:

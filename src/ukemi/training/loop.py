@@ -35,6 +35,7 @@ from ukemi.training.history import keep, kept_epochs, size_on_disk
 from ukemi.training.interrupt import Interrupted, interruptible
 from ukemi.training.parallel import (
     check_alike,
+    go_on,
     losses_named,
     own_device,
     shared_statistics,
@@ -66,9 +67,10 @@ def _train(config: TrainConfig, resume: bool, quiet: bool, ranks: Ranks) -> Run:
     with ranks.together():
         device = own_device(config.device, ranks)
         sets = load_sets(config)
-    check_alike(config, sets.train, ranks)
+    check_alike(config, sets.train, ranks, resume)
+    taken_up = resume and Run(config.folder()).has_checkpoint()  # a checkpoint brings weights of its own
     with ranks.together():
-        state = _new_state(config, sets.train, device, None if resume else config.weights, ranks)
+        state = _new_state(config, sets.train, device, None if taken_up else config.weights, ranks)
         sets = sets.to(device)
         board = _board(config)
         if not resume:
@@ -162,6 +164,7 @@ def _step(config: TrainConfig, state: State, network: nn.Module, scorer: nn.Modu
 
     `network` and `scorer` are the state's model, compiled or not: what is trained and what scores variants.
     """
+    state.searched = False
     if state.absent:
         return _take_part(config, state, batch, weight=0.0)
     index, labels, augmenter = batch.index, batch.labels, state.augmenter
@@ -171,7 +174,7 @@ def _step(config: TrainConfig, state: State, network: nn.Module, scorer: nn.Modu
     try:
         images, outcome = _forward(config, state, network, scorer, batch)
     except RuntimeError as error:
-        if state.ranks.alone or not out_of_memory(error):
+        if state.ranks.alone or not out_of_memory(error) or _halfway(state):
             raise
         state.exhausted = True
         return _take_part(config, state, batch, weight=torch.nan)
@@ -193,6 +196,7 @@ def _forward(
     index, labels, epoch = batch.index, batch.labels, state.epoch
     with _precision(config, device), state.spent.search():
         images = augmenter(scorer, batch.images, labels, index, epoch)
+    state.searched = True
     clean = augmenter.flipped(batch.images, index, epoch) if state.objective.wants_clean else None
     if config.channels_last:
         images = images.contiguous(memory_format=torch.channels_last)
@@ -216,12 +220,18 @@ def _update(config: TrainConfig, state: State, losses: Tensor) -> None:
     state.average.move(towards=1.0 if state.epoch == 0 else 1 - config.average)
 
 
+def _halfway(state: State) -> bool:
+    """Whether the others may wait inside of this rank's forward pass, for its part of a layer's statistics."""
+    return state.searched and any(isinstance(layer, nn.SyncBatchNorm) for layer in state.model.modules())
+
+
 def _take_part(config: TrainConfig, state: State, batch: Batch, weight: float) -> Stepped:
     """A rank that has no rows, or no memory for them, still gives the gradient of one row, times 0 or times NaN: the
     others wait for it. NaN is masked like any other, on all ranks."""
     assert state.parallel is not None
     images, labels, index = batch.images[:1], batch.labels[:1], batch.index[:1]
-    state.augmenter.absent()
+    if not state.searched:  # else it has met the others already
+        state.augmenter.absent()
     state.model.train()
     with _precision(config, images.device):
         losses = state.parallel(images, labels, index, state.epoch, images).losses
@@ -343,10 +353,8 @@ def _compiled(config: TrainConfig, model: nn.Module) -> tuple[nn.Module, nn.Modu
 def _exhausted(run: Run, state: State) -> str:
     said = state.ranks.texts(str(state.ranks.rank) if state.exhausted else "")
     who = ", ".join(rank for rank in said if rank)
-    return (
-        f"rank {who} ran out of memory at epoch {state.epoch}, step {state.step - 1}; a smaller batch-size may help. Go"
-        f" on from the last checkpoint with --resume {run.folder}, on more ranks."
-    )
+    where = f"rank {who} ran out of memory at epoch {state.epoch}, step {state.step - 1}"
+    return f"{where}; a smaller batch-size or more ranks may help; {go_on(run.folder)}"
 
 
 def _board(config: TrainConfig) -> type[Any] | None:

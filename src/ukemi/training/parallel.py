@@ -23,7 +23,8 @@ from ukemi.objectives import Objective, Outcome
 from ukemi.ranks import Ranks, local_rank, out_of_memory
 from ukemi.schema import Schema
 from ukemi.training.config import TrainConfig, device_of
-from ukemi.training.guard import RankLost, TrainingStopped
+from ukemi.training.guard import RankLost
+from ukemi.training.run import Run
 from ukemi.training.sets import weights_hash
 
 LOST = ("gloo", "Connection closed", "Connection reset", "Broken pipe", "NCCL", "Timed out")
@@ -76,10 +77,11 @@ def own_device(name: str, ranks: Ranks) -> torch.device:
     return torch.device("cuda", mine)
 
 
-def check_alike(config: TrainConfig, data: Data, ranks: Ranks) -> None:
+def check_alike(config: TrainConfig, data: Data, ranks: Ranks, resume: bool) -> None:
     """Refuses ranks that were told different things or read different data, and more ranks than a batch has rows."""
     if ranks.alone:
         return
+    ranks.same("resume", "a run to go on with" if resume else "a run to begin", "all ranks begin it, or all go on")
     _check_fields(config, ranks, "all ranks train one run")
     ranks.same("data", f"{len(data)} training images with the checksum {_checksum(data)}", "all ranks need the same")
     if ranks.size > config.batch_size:
@@ -144,17 +146,23 @@ def losses_named(folder: Path, ranks: Ranks) -> Iterator[None]:
     except RuntimeError as error:
         if ranks.alone:
             raise
-        go_on = f"the last checkpoint in {folder} is whole: go on with --resume {folder}, on any number of ranks."
         if out_of_memory(error):
-            raise TrainingStopped(f"rank {ranks.rank} ran out of memory; {go_on}") from error
+            raise RankLost(f"rank {ranks.rank} ran out of memory; {go_on(folder)}") from error
         if "Expected to have finished reduction" in str(error):
             raise UserError(
                 "model: some of its parameters take no part in the loss, which several ranks can't train; set their"
                 " requires_grad to False."
             ) from error
         if _is_lost(error):
-            raise RankLost(f"rank {ranks.rank} lost another rank; {go_on}") from error
+            raise RankLost(f"rank {ranks.rank} lost another rank; {go_on(folder)}") from error
         raise
+
+
+def go_on(folder: Path) -> str:
+    """How a run that stopped is taken up."""
+    if Run(folder).has_checkpoint():
+        return f"the last checkpoint in {folder} is whole: go on with --resume {folder}, on any number of ranks."
+    return f"there is no checkpoint yet: begin anew with --resume {folder}, on any number of ranks."
 
 
 def _is_lost(error: RuntimeError) -> bool:

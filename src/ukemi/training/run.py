@@ -95,6 +95,9 @@ class Run:
             return []
         return [json.loads(line) for line in self.log_path.read_text(encoding="utf-8").splitlines()]
 
+    def has_checkpoint(self) -> bool:
+        return bool(newest(self.checkpoints))
+
     def last_checkpoint(self) -> tuple[Checkpoint | None, list[tuple[Path, str]]]:
         """The newest checkpoint that is whole, and a sentence on each newer one that was refused."""
         refused: list[tuple[Path, str]] = []

@@ -56,6 +56,8 @@ class State:
     """rows of the batch at hand, those of all ranks"""
     absent: bool = False
     """whether none of them is this rank's"""
+    searched: bool = False
+    """whether the augmenter is done with this step"""
     exhausted: bool = False
     """whether memory ran out in this step"""
     unmerged: list[Tensor] = field(default_factory=list)
