@@ -107,8 +107,8 @@ def test_auto_finds_a_ray_that_died(
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     (tmp_path / "ray").mkdir()
     (tmp_path / "ray" / "ray_current_cluster").write_text(dead)
-    monkeypatch.setattr("ukemi.comparing.cluster.ANSWER", 3.0)
-    with pytest.raises(UserError, match=r"^address: no Ray answers where auto looks within 3 s\.$"):
+    monkeypatch.setattr("ukemi.comparing.cluster.ANSWER", 2.0)
+    with pytest.raises(UserError, match=r"^address: no Ray answers where auto looks within 2 s\.$"):
         compare(config(small, tmp_path, engine="ray", address="auto"))
     assert capfd.readouterr() == ("", "")
 
@@ -191,7 +191,7 @@ def test_what_is_no_ray_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("ukemi.comparing.cluster.ANSWER", 3.0)
+    monkeypatch.setattr("ukemi.comparing.cluster.ANSWER", 2.0)
     with other() as address, pytest.raises(UserError, match=rf"^address: no Ray answers at {address} .*\.$"):
         compare(config(small, tmp_path, engine="ray", address=address))
     assert capfd.readouterr() == ("", "")

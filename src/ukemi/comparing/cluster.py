@@ -2,6 +2,7 @@
 the shared folder of runs. Ray decides where and when; locks and folders are those of the local engine."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,8 +24,8 @@ from ukemi.errors import UserError
 from ukemi.schema import reason
 from ukemi.training import Interrupted
 
-ANSWER = 6.0
-"""seconds within which a Ray should answer, with the start of the process that asks it"""
+ANSWER = 4.0
+"""seconds within which a Ray should answer"""
 STORE = 80 * 2**20
 """bytes that a Ray of our own keeps for objects; runs hand over sentences, so Ray's least is plenty"""
 _ASKING = Path(__file__).with_name("asking.py")
@@ -61,14 +62,13 @@ def check_answers(address: str) -> None:
     if address != "auto" and (not host or not port.isdigit() or "/" in host):
         raise UserError(f"address: HOST:PORT of the cluster's head, or auto, is needed, but {address!r} was given.")
     place = "where auto looks" if address == "auto" else f"at {address}"
-    asked = [sys.executable, "-P", str(_ASKING), address]  # -P: no file of ours or of this folder in place of Ray's
-    try:
-        subprocess.run(asked, timeout=ANSWER, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    except subprocess.TimeoutExpired:
-        raise UserError(f"address: no Ray answers {place} within {ANSWER:g} s.") from None
-    except subprocess.CalledProcessError as error:
-        why = error.stdout.strip().partition("\n")[0].partition(". ")[0] or f"exit status {error.returncode}"
-        raise UserError(f"address: no Ray answers {place} ({why}).") from None
+    asked = [sys.executable, "-P", str(_ASKING), address, str(ANSWER)]  # -P: no file of ours hides one of Ray's
+    answer = subprocess.run(asked, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    if answer.returncode == -signal.SIGALRM:
+        raise UserError(f"address: no Ray answers {place} within {ANSWER:g} s.")
+    if answer.returncode:
+        why = answer.stdout.partition("\n")[0].partition(". ")[0] or f"exit status {answer.returncode}"
+        raise UserError(f"address: no Ray answers {place} ({why}).")
 
 
 def work_on(ray: Any, plan: Plan, config: Engine, device: str, said: Callable[[str], None]) -> None:
