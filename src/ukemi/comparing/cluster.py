@@ -2,7 +2,8 @@
 the shared folder of runs. Ray decides where and when; locks and folders are those of the local engine."""
 
 import os
-import socket
+import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -23,12 +24,11 @@ from ukemi.errors import UserError
 from ukemi.schema import reason
 from ukemi.training import Interrupted
 
-ANSWER = 3.0
-"""seconds within which an address should answer"""
+ANSWER = 4.0
+"""seconds within which a Ray should answer"""
 STORE = 80 * 2**20
 """bytes that a Ray of our own keeps for objects; runs hand over sentences, so Ray's least is plenty"""
-_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-"""how an HTTP/2 connection opens: the preface and an empty frame of settings"""
+_ASKING = Path(__file__).with_name("asking.py")
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def connected(config: Engine) -> Iterator[Any]:
         return
     address = config.address or os.environ.get("RAY_ADDRESS") or "local"
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is told to anyone uninvited
-    if address not in ("local", "auto"):
+    if address != "local":
         check_answers(address)
     own = {"include_dashboard": False, "object_store_memory": STORE} if address == "local" else {}
     try:
@@ -59,19 +59,16 @@ def connected(config: Engine) -> Iterator[Any]:
 def check_answers(address: str) -> None:
     """Refuses, in seconds, an address where nothing listens or where what listens is no Ray: Ray itself waits long."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or "/" in host:
+    if address != "auto" and (not host or not port.isdigit() or "/" in host):
         raise UserError(f"address: HOST:PORT of the cluster's head, or auto, is needed, but {address!r} was given.")
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), ANSWER) as line:
-            line.settimeout(ANSWER)
-            if os.environ.get("RAY_USE_TLS") == "1":
-                return
-            line.sendall(_GREETING)
-            spoken = line.recv(9)
-    except (OSError, OverflowError) as error:
-        raise UserError(f"address: no Ray answers at {address} ({error}).") from None
-    if len(spoken) < 9 or spoken[3] != 4:  # a frame of settings is the first that a gRPC server sends
-        raise UserError(f"address: something else than Ray answers at {address}.")
+    place = "where auto looks" if address == "auto" else f"at {address}"
+    asked = [sys.executable, "-P", str(_ASKING), address, str(ANSWER)]  # -P: no file of ours hides one of Ray's
+    answer = subprocess.run(asked, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    if answer.returncode == -signal.SIGALRM:
+        raise UserError(f"address: no Ray answers {place} within {ANSWER:g} s.")
+    if answer.returncode:
+        why = answer.stdout.partition("\n")[0].partition(". ")[0] or f"exit status {answer.returncode}"
+        raise UserError(f"address: no Ray answers {place} ({why}).")
 
 
 def work_on(ray: Any, plan: Plan, config: Engine, device: str, said: Callable[[str], None]) -> None:
