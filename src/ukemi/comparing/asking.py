@@ -1,5 +1,5 @@
-"""Asks an address, for so many seconds, whether a Ray is there: exit status 0 says yes, 2 that this Ray can't ask, a line
-on stdout why not. Run by its path and without ukemi: Ray's client waits long, and only a signal ends it."""
+"""Asks an address, for so many seconds, whether a Ray is there: exit status 0 says yes, 2 that this Ray can't ask, a
+line on stdout why not. Run by its path and without ukemi: Ray's client waits long, and only a signal ends it."""
 
 import signal
 import socket
