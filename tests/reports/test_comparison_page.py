@@ -23,9 +23,13 @@ from ukemi.reports.texts import Rows, as_latex, as_markdown
 
 
 def test_the_answer_says_which_by_how_much_and_how_sure() -> None:
-    first, second = comparison_answer(comparison())
+    first, second, third = comparison_answer(comparison())
     assert first == "search holds best: 60.8\u202f% robust accuracy on fashion t3, 9.8 points above luck."
     assert second.startswith("3 seeds tell the two apart: the 95 % interval is +9.3 to +10.3 points; for these very")
+    assert third == (
+        "Beside luck, plain trains 1.00 times as long and takes 0.39 times the passes;"
+        " search trains 1.00 times as long and takes 1.09 times the passes."
+    )
     one = replace(CASE, outcomes={name: {0: seeds[0]} for name, seeds in OUTCOMES.items()})
     assert comparison_answer(replace(comparison(), cases=(one,)))[1].startswith("With one seed nothing is known about")
     same = replace(CASE, outcomes={"luck": OUTCOMES["luck"], "search": OUTCOMES["luck"]})
