@@ -21,9 +21,9 @@ def test_the_page_gives_the_answer_first_and_names_its_size(tmp_path: Path) -> N
     reports.write_experiment(tmp_path, found, command="ukemi run x", notes=["A note."])
     page, table = (tmp_path / "page.html").read_text(), (tmp_path / "table.md").read_text()
     answer = reports.experiment_answer(found)
-    assert (
-        answer[0].startswith("c: DARE beats its null controls in 2 of 2") and answer[1] == "2 pieces not finished yet."
-    )
+    beside = "rand lost too much accuracy, null random −30.0, null continued −30.0"
+    assert answer[0] == f"c: on the frozen sets, in points from DARE: {beside}."
+    assert answer[1].startswith("c: DARE beats its null controls in 2 of 2") and answer[2].startswith("2 pieces not")
     assert page.index(answer[0]) < page.index("<table") and "far was not run: no data." in page
     assert "3 seeds; epochs of the networks: c 7; epochs 7, tuning 20000" in page and table.startswith("Size: 3 seeds")
     assert "ukemi run x" in page and "A note." in page and "<h2>far</h2>" in page
@@ -33,5 +33,5 @@ def test_the_page_gives_the_answer_first_and_names_its_size(tmp_path: Path) -> N
     assert (tmp_path / "table.tex").read_text().count(r"\begin{tabular}") == 3
     wide, narrow = (reports.experiment_tables(found, width) for width in (400, 80))
     assert [len(table.columns) for table in wide] == [8, 15, 6] and not any(table.caption for table in wide)
-    assert narrow[1].caption == f"{15 - len(narrow[1].columns)} more columns in table.md"
+    assert narrow[1].caption == f"deviations and {15 - len(narrow[1].columns)} more columns in table.md"
     assert len(narrow[1].columns) > 5  # the frozen sets are seen

@@ -47,7 +47,11 @@ class Series:
     def whiskers(self) -> list[tuple[float, float, float]]:
         """Place, lower and upper end."""
         known = zip(self.points, self.spreads, strict=True) if self.spreads else ()
-        return [(x, y - wide, y + wide) for (x, y), wide in known if all(map(isfinite, (x, y - wide, y + wide))) and wide > 0]
+        return [
+            (x, y - wide, y + wide)
+            for (x, y), wide in known
+            if all(map(isfinite, (x, y - wide, y + wide))) and wide > 0
+        ]
 
 
 def lines(
