@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from urllib.parse import unquote
 
 from test_dare_tables import lines
 
@@ -35,3 +36,19 @@ def test_the_page_gives_the_answer_first_and_names_its_size(tmp_path: Path) -> N
     assert [len(table.columns) for table in wide] == [8, 15, 6] and not any(table.caption for table in wide)
     assert narrow[1].caption == f"deviations and {15 - len(narrow[1].columns)} more columns in table.md"
     assert len(narrow[1].columns) > 5  # the frozen sets are seen
+
+
+def test_pictures_stand_above_their_tables_and_pages_of_commands_are_linked(tmp_path: Path) -> None:
+    name = "a & b"
+    cells = [{"name": name, "data": "fashion-mini", "model": "demo-cnn"}]
+    told = ExperimentConfig(experiment="dare", part="mining", cells=cells, seeds=1, out=tmp_path)
+    kept = tuple({**one, "cell": name, "device": "cpu", "torch": "2"} for one in lines())
+    place = told.placed(told.cells[0], 0).folder / "test" / "x y"
+    place.mkdir(parents=True)
+    (place / "page.html").touch()
+    reports.write_experiment(tmp_path, Findings(told, kept, {}, 0), command="ukemi run x")
+    page = (tmp_path / "page.html").read_text()
+    assert page.index('class="chart grouped"') < page.index("<table") and "Relative to DARE: a &amp; b" in page
+    (link,) = re.findall(r'href="([^"#]+\.html)"', page)
+    assert "%20" in link and (tmp_path / unquote(link)).is_file()
+    assert "a &amp; b, seed 0: test/x y/page.html" in page

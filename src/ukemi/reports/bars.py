@@ -142,7 +142,7 @@ def _upright(kind: str, value: float, style: _Style) -> Markup:
 
 
 def _said(found: Spread, said: Said) -> str:
-    return said(found.mean) + ("" if found.deviation is None else f" ± {said(found.deviation)}")
+    return said(found.mean) + ("" if found.deviation is None else f" ± {said(found.deviation).lstrip('+')}")
 
 
 def _tip(group: str, name: str, found: Spread, style: _Style) -> str:

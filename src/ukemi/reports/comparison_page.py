@@ -9,7 +9,7 @@ from typing import Any
 from ukemi.comparing import Comparison, summary
 from ukemi.comparing.outcomes import Outcome
 from ukemi.comparing.result import CaseResult
-from ukemi.measures.statistics import Interval, paired
+from ukemi.measures.statistics import FEWEST, Interval, paired
 from ukemi.reports import charts, maps, words
 from ukemi.reports.charts import Series
 from ukemi.reports.comparison import (
@@ -55,7 +55,7 @@ def write_comparison(folder: Path, found: Comparison, *, command: str, notes: Se
         differences=difference_rows(found),
         baseline=found.baseline,
         decides=NAMES[found.decides],
-        seeds=words.plural(len(found.seeds), "seed"),
+        seeds=words.plural(len(found.seeds), "seed") if len(found.seeds) >= FEWEST else "",
         near=near_images(found),
         gallery=gallery_of(found),
         ramp=maps.ramp(),
