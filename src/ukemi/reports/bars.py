@@ -132,8 +132,7 @@ def _whisker(found: Spread, y: float, style: _Style) -> list[Markup]:
     if not found.deviation:
         return []
     low, high = (f"{drawing.n(style.scale(found.mean + way * found.deviation))}%" for way in (-1, 1))
-    shape = Markup('<line class="{0}" x1="{1}" x2="{2}" y1="{3}" y2="{3}"/>')
-    return [shape.format(kind, low, high, drawing.n(y)) for kind in ("whisker-edge", "whisker")]
+    return [Markup('<line class="whisker" x1="{0}" x2="{1}" y1="{2}" y2="{2}"/>').format(low, high, drawing.n(y))]
 
 
 def _upright(kind: str, value: float, style: _Style) -> Markup:

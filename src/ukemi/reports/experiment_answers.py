@@ -152,7 +152,7 @@ def takes(lines: Lines) -> str:
     took, ranked = fmean(own), sorted(means, key=means.__getitem__)
     ends = {"cheapest": ranked[0], "dearest": ranked[-1]} if len(ranked) > 1 else {"only finished": ranked[0]}
     told = [
-        f"{took / means[name]:.2g} times the {which} adversarial baseline ({_named(name, means)})"
+        f"{words.plain(took / means[name])} times the {which} adversarial baseline ({_named(name, means)})"
         for which, name in ends.items()
     ]
     shared = (
