@@ -20,7 +20,7 @@ from ukemi.measures.statistics import (
 )
 
 SHARES = st.floats(0, 1, allow_nan=False)
-PAIRS = st.lists(st.tuples(SHARES, SHARES), min_size=2, max_size=12)
+PAIRS = st.lists(st.tuples(SHARES, SHARES), min_size=3, max_size=12)
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 9, 10, 29, 30, 101])
@@ -56,14 +56,19 @@ def test_cohens_d_is_its_formula() -> None:
     assert cohens_d([1.0, 1.0], [1.0, 1.0]) == 0 and cohens_d([2.0, 2.0], [1.0, 1.0]) is None
 
 
-def test_ends_where_nothing_varies_and_for_a_single_seed() -> None:
+def test_without_a_spread_over_three_seeds_there_is_no_interval() -> None:
     same = paired([0.5, 0.6], [0.5, 0.6])
-    assert (same.mean, same.interval, same.p, same.effect, same.verdict, same.ties) == (0, (0, 0), 1, 0, "tie", 2)
+    assert (same.mean, same.interval, same.p, same.effect, same.verdict, same.ties) == (0, None, None, 0, "tie", 2)
     apart = paired([0.75, 0.75], [0.5, 0.5])
-    assert apart.interval == (0.25, 0.25) and apart.p == 0 and apart.effect is None and apart.verdict == "win"
+    assert (apart.interval, apart.p, apart.effect, apart.verdict, apart.wins) == (None, None, None, "unknown", 2)
+    two = paired([0.7, 0.8], [0.5, 0.5])
+    assert (two.interval, two.p, two.verdict, two.wins) == (None, None, "unknown", 2) and not two.different
+    shifted = paired([0.3, 0.4, 0.5], [0.1, 0.2, 0.3])  # the same to rounding
+    assert len(set(shifted.differences)) > 1 and (shifted.interval, shifted.verdict) == (None, "unknown")
     one = paired([0.5], [0.75])
     assert (one.interval, one.p, one.effect, one.verdict, one.losses) == (None, None, None, "unknown", 1)
-    assert paired([0.5, 0.5], [0.75, 0.75]).verdict == "loss"
+    assert paired([0.5], [0.5]).verdict == "unknown" and paired([0.5] * 3, [0.5] * 3).verdict == "tie"
+    assert paired([0.5, 0.5, 0.51], [0.75, 0.75, 0.75]).verdict == "loss"
     assert spread([0.5]).deviation is None
 
 

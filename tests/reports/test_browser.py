@@ -11,16 +11,19 @@ from typing import Any
 import pytest
 import torch
 from report_samples import LOG, sample
+from test_dare_tables import lines
 from test_report_page import page_load
 
 from ukemi.comparing import Comparison
 from ukemi.data import labelled
+from ukemi.experiments import ExperimentConfig, Findings
 from ukemi.measures.uncertainty import Profile, Profiled
 from ukemi.reports import (
     Evaluation,
     UncertaintyReport,
     made_by,
     write_comparison,
+    write_experiment,
     write_page,
     write_training_page,
     write_uncertainty,
@@ -37,7 +40,7 @@ HOSTILE = ("<img src=x onerror=window.bad=1>", "</script><script>window.bad=1</s
 THIN = "\N{NARROW NO-BREAK SPACE}"
 GENES = [{"gene": "rotation", "low": -30.0, "high": 30.0, "levels": 61, "counts": [9, *[3] * 13, 9]}]
 SPENT = {"genes": GENES, "data_seconds": 0.1, "validation_seconds": 0.2, "scoring_seconds": 0.5}
-PAGES = ("training", "evaluation", "comparison", "uncertainty")
+PAGES = ("training", "evaluation", "comparison", "uncertainty", "experiment")
 
 
 def synthetic() -> Comparison:
@@ -56,6 +59,14 @@ def uncertain() -> UncertaintyReport:
     return UncertaintyReport("a model", profile, 10, "dropout", "given", {"seed": 0}, "cpu", 1.0)
 
 
+def experiment(folder: Path) -> Findings:
+    """DARE's mining with names that a page must not trust."""
+    cells = [{"name": name, "data": "fashion-mini", "model": "demo-cnn"} for name in HOSTILE]
+    told = ExperimentConfig(title=HOSTILE[1], experiment="dare", part="mining", cells=cells, out=folder)
+    kept = [{**one, "cell": name, "device": "cpu", "torch": "2"} for name in HOSTILE for one in lines()]
+    return Findings(told, tuple(kept), {}, 0)
+
+
 @pytest.fixture(scope="module")
 def pages(make: Callable[..., Evaluation], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Every kind of page, made once."""
@@ -66,7 +77,8 @@ def pages(make: Callable[..., Evaluation], tmp_path_factory: pytest.TempPathFact
         write_page(folder / "evaluation.html", [make(log=log, gallery=12, seconds=2.0)], HOSTILE[1])
         write_comparison(folder / "comparison", synthetic(), command="ukemi compare")
         write_uncertainty(folder / "uncertainty", uncertain())
-    inside = {name: folder / name / "page.html" for name in ("comparison", "uncertainty")}
+        write_experiment(folder / "experiment", experiment(folder / "experiment"), command="ukemi run", notes=HOSTILE)
+    inside = {name: folder / name / "page.html" for name in ("comparison", "uncertainty", "experiment")}
     return {name: inside.get(name, folder / f"{name}.html") for name in PAGES}
 
 
@@ -177,6 +189,7 @@ def test_without_a_clipboard_copying_still_works(visit: Callable[..., Any]) -> N
         ("evaluation", ".terrain .chart.heat", r"30°, −10.%: loss \d"),
         ("comparison", ".sides .chart.heat", r"30°, −10.%: loss \d\.\d\d"),
         ("comparison", ".charts .chart", r"standard, epoch 1: 2"),
+        ("experiment", ".chart.grouped", r"null random, BIM: −49\.\d.% ± 8\.\d.%"),
         ("uncertainty", ".chart.scatter", r"benign, image \d+: <img src=x onerror=window.bad=1>.*; PCS 0\.\d\d, VR"),
     ],
 )

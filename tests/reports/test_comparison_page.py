@@ -13,19 +13,26 @@ from rich.console import Console
 from test_report_page import page_load, read
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "comparing"))
-from comparison_samples import CASE, OUTCOMES, comparison
+from comparison_samples import CASE, OUTCOMES, comparison, outcome
 
+from ukemi.comparing.outcomes import Outcome
 from ukemi.comparing.result import CaseResult
 from ukemi.reports import comparison_answer, comparison_tables, comparison_texts, write_comparison
 from ukemi.reports.comparison import difference_rows, measure_rows
+from ukemi.reports.comparison_costs import cost_said, loss_said
+from ukemi.reports.page import flat
 from ukemi.reports.side_by_side import same_seed
 from ukemi.reports.texts import Rows, as_latex, as_markdown
 
 
 def test_the_answer_says_which_by_how_much_and_how_sure() -> None:
-    first, second = comparison_answer(comparison())
+    first, second, third = comparison_answer(comparison())
     assert first == "search holds best: 60.8\u202f% robust accuracy on fashion t3, 9.8 points above luck."
     assert second.startswith("3 seeds tell the two apart: the 95 % interval is +9.3 to +10.3 points; for these very")
+    assert third == (
+        "Beside luck, plain trains 1.00 times as long and takes 0.39 times the passes;"
+        " search trains 1.00 times as long and takes 1.09 times the passes."
+    )
     one = replace(CASE, outcomes={name: {0: seeds[0]} for name, seeds in OUTCOMES.items()})
     assert comparison_answer(replace(comparison(), cases=(one,)))[1].startswith("With one seed nothing is known about")
     same = replace(CASE, outcomes={"luck": OUTCOMES["luck"], "search": OUTCOMES["luck"]})
@@ -35,6 +42,78 @@ def test_the_answer_says_which_by_how_much_and_how_sure() -> None:
     assert comparison_answer(replace(comparison(), cases=())) == ["No run is finished yet."]
     three = replace(CASE, outcomes=dict.fromkeys(OUTCOMES, OUTCOMES["luck"]))
     assert comparison_answer(replace(comparison(), cases=(three,)))[0].startswith("plain, luck and search hold equally")
+
+
+def test_the_cost_names_the_cheapest_and_the_dearest_of_many_and_no_times_of_several_machines() -> None:
+    outcomes = {
+        f"m{at}": {0: replace(OUTCOMES["plain"][0], seconds=10.0 * at, forwards=100 * at, backwards=0, machine="one")}
+        for at in range(1, 7)
+    }
+    case = replace(CASE, outcomes=outcomes)
+    found = replace(comparison(), cases=(case,), methods=tuple(outcomes), baseline="m2")
+    wanted = ["m1 {}takes 0.50 times the passes", "m6 {}takes 3.00 times the passes"]
+    times = ["trains 0.50 times as long and ", "trains 3.00 times as long and "]
+    both = "; ".join(one.format(time) for one, time in zip(wanted, times, strict=True))
+    assert cost_said(found) == [f"Beside m2, {both}."]
+    outcomes["m3"][0] = replace(outcomes["m3"][0], machine="another")
+    assert cost_said(found) == ["Beside m2, " + "; ".join(one.format("") for one in wanted) + "."]
+    same = replace(CASE, outcomes={"luck": OUTCOMES["luck"], "search": OUTCOMES["luck"]})
+    assert cost_said(replace(comparison(), cases=(same,))) == []
+    assert cost_said(replace(found, baseline="m7")) == []
+
+
+def test_who_trained_on_the_highest_loss_is_said_where_only_augmenters_differ() -> None:
+    def logged(method: str, *losses: float) -> dict[int, Outcome]:
+        return {0: replace(OUTCOMES[method][0], log=[{"loss": loss} for loss in losses])}
+
+    outcomes = {
+        "plain": logged("plain", 0.2, 0.4),
+        "luck": logged("luck", 1.0, 2.0),
+        "search": logged("search", 2, 2, 9),
+    }
+    names = {"plain": "standard", "luck": "random", "search": "sensei"}
+    methods = [{"name": name, "then": None, "augmenter": {"name": of}} for name, of in names.items()]
+    found = replace(comparison(), cases=(replace(CASE, outcomes=outcomes),), settings={"methods": methods})
+    said = "search trained on the images of highest loss: 2, beside 1.5 of luck and 0.3 of plain."
+    assert loss_said(found) == [said] and said in comparison_answer(found)
+    other = [*methods[:2], {"name": "search", "augmenter": {"name": "ukemi"}}]  # its objective is another one
+    assert loss_said(replace(found, settings={"methods": other})) == []
+    assert loss_said(replace(found, methods=(*found.methods, "open"))) == [] == loss_said(comparison())
+
+
+def test_what_decides_is_drawn_at_a_glance(tmp_path: Path) -> None:
+    for decides, bars in (("robust", 3), ("accuracy", 3)):
+        write_comparison(tmp_path, replace(comparison(), decides=decides), command="ukemi compare")
+        page = read(tmp_path / "page.html")
+        titles = [svg["aria-label"] or "" for svg in page.all("svg") if svg.get("class") == "bar"]
+        assert len(titles) == bars and ("robust accuracy" in titles[2]) == (decides == "robust")
+        assert ("recognised unchanged" in page.said()) == (decides == "robust")
+    assert titles[2] == "search: accuracy 84.0\u202f%"
+
+
+def test_two_seeds_or_equal_differences_give_no_interval(tmp_path: Path) -> None:
+    two = replace(CASE, outcomes={name: {at: seeds[at] for at in (0, 1)} for name, seeds in OUTCOMES.items()})
+    found = replace(comparison(), cases=(two,), seeds=(0, 1))
+    assert comparison_answer(found)[1].startswith("With 2 seeds no interval over other seeds is known: it takes 3; for")
+    assert difference_rows(found).rows[1][2] == "not known"
+    write_comparison(tmp_path, found, command="ukemi compare")
+    assert "95 % interval of its mean" not in read(tmp_path / "page.html").said()
+    values = json.loads((tmp_path / "comparison.json").read_text())["answer"]
+    assert (values["t_interval_95_over_seeds"], values["p"], values["verdict"]) == (None, None, "unknown")
+    shifted = {seed: outcome(one.measures["robust"] + 0.1) for seed, one in OUTCOMES["luck"].items()}
+    same = replace(CASE, outcomes={"luck": OUTCOMES["luck"], "search": shifted})
+    said = comparison_answer(replace(comparison(), cases=(same,), methods=("luck", "search")))
+    assert said[1].startswith("All 3 seeds have the same difference, so no interval over other seeds is known")
+
+
+def test_settings_are_told_as_text(tmp_path: Path) -> None:
+    methods = [{"name": "plain", "then": None, "augmenter": {"name": HOSTILE[0], "k": 3}}]
+    settings = {"methods": methods, "baseline": None, "cases": []}
+    write_comparison(tmp_path, replace(comparison(), settings=settings), command="ukemi compare")
+    said = read(tmp_path / "page.html").said()
+    assert f"name = plain, augmenter.name = {HOSTILE[0]}, augmenter.k = 3" in said
+    assert "{'" not in said and flat({"baseline": "luck"}) == [("baseline", "luck")]
+    assert ("methods 1", "name = plain") in flat({"methods": [{"name": "plain", "then": None}]})
 
 
 def test_a_single_method_is_no_winner() -> None:

@@ -20,6 +20,8 @@ from ukemi.randomness import Stream
 LEVEL = 0.95
 ROUNDS = 10_000
 """resamples of a bootstrap: its ends are then known to about a fortieth of its width"""
+FEWEST = 3
+"""seeds that an interval needs: of two, the spread is a single number"""
 Interval = tuple[float, float]
 
 
@@ -41,9 +43,10 @@ class Paired:
     """per seed, the first method's value minus the second's"""
     mean: float
     interval: Interval | None
-    """t interval over the seeds; None for a single one"""
+    """t interval over the seeds; None for fewer than three, or where all differences are the same: then nothing is
+    known of how they spread"""
     p: float | None
-    """two-sided, of Student's paired test; None for a single seed"""
+    """two-sided, of Student's paired test; None where there is no interval"""
     effect: float | None
     """Cohen's d; None for a single seed, or where neither method varies and they differ"""
     wins: int
@@ -57,9 +60,9 @@ class Paired:
 
     @property
     def verdict(self) -> str:
-        """`win`, `tie` or `loss` of the first method; a single seed leaves it `unknown`."""
+        """`win`, `tie` or `loss` of the first method; `unknown` without an interval, unless all seeds are equal."""
         if self.interval is None:
-            return "unknown"
+            return "tie" if self.ties == len(self.differences) > 1 else "unknown"
         return "tie" if not self.different else "win" if self.mean > 0 else "loss"
 
 
@@ -89,12 +92,12 @@ def paired(first: Sequence[float], second: Sequence[float], *, level: float = LE
     differences = [a - b if a != b else 0.0 for a, b in zip(first, second, strict=True)]
     mean, count = fmean(differences), len(differences)
     interval = p = None
-    if count > 1:
+    rounding = 1e-9 * max(map(abs, (*first, *second)))
+    if count >= FEWEST and max(differences) - min(differences) > rounding:
         error = stdev(differences) / sqrt(count)
         half = student_quantile(0.5 + level / 2, count - 1) * error
         interval = (mean - half, mean + half)
-        t = abs(mean) / error if error else (float("inf") if mean else 0.0)
-        p = 2 * (1 - student_cdf(t, count - 1))
+        p = 2 * (1 - student_cdf(abs(mean) / error, count - 1))
     wins, losses = sum(one > 0 for one in differences), sum(one < 0 for one in differences)
     effect = cohens_d(first, second) if count > 1 else None
     return Paired(tuple(differences), mean, interval, p, effect, wins, count - wins - losses, losses)

@@ -9,7 +9,8 @@ from ukemi.reports.comparison import comparison_answer, comparison_tables, compa
 from ukemi.reports.comparison_page import write_comparison
 from ukemi.reports.defences import DefenceReport, defence_table, write_defences
 from ukemi.reports.evaluation import Evaluation, examine
-from ukemi.reports.experiments import experiment_answer, experiment_tables, size_said, write_experiment
+from ukemi.reports.experiment_answers import experiment_answer
+from ukemi.reports.experiments import experiment_tables, size_said, write_experiment
 from ukemi.reports.generation import GenerationReport, generation_table, write_generation
 from ukemi.reports.junit import Check, checks_of, parse_fail_under, write_junit
 from ukemi.reports.page import write_page, write_training_page

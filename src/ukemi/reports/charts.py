@@ -33,6 +33,8 @@ class Series:
     style: int = 0
     tips: tuple[str, ...] = ()
     """what is said of each point that is pointed at; empty: its name and values"""
+    spreads: tuple[float, ...] = ()
+    """a whisker up and down from each point; empty: none"""
 
     def finite(self) -> list[tuple[float, float]]:
         return [(x, y) for x, y in self.points if isfinite(x) and isfinite(y)]
@@ -41,6 +43,15 @@ class Series:
         """The tips of the finite points."""
         tips = self.tips or tuple(f"{self.name}, {usual(x, y)}" for x, y in self.points)
         return [tip for tip, point in zip(tips, self.points, strict=True) if all(map(isfinite, point))]
+
+    def whiskers(self) -> list[tuple[float, float, float]]:
+        """Place, lower and upper end."""
+        known = zip(self.points, self.spreads, strict=True) if self.spreads else ()
+        return [
+            (x, y - wide, y + wide)
+            for (x, y), wide in known
+            if all(map(isfinite, (x, y - wide, y + wide))) and wide > 0
+        ]
 
 
 def lines(
@@ -58,7 +69,8 @@ def lines(
     `y_said` says a value beside the axis, `y_tip` one that is pointed at."""
     points = [point for one in series for point in one.finite()]
     x_low, x_high = limits((x for x, _ in points), tuple(x_ticks or ()))
-    y_low, y_high = rounded(*limits((y for _, y in points), y_limits))
+    ends = [end for one in series for _, *both in one.whiskers() for end in both]
+    y_low, y_high = rounded(*limits((*(y for _, y in points), *ends), y_limits))
     x, y = Scale(x_low, x_high, LEFT, WIDTH - RIGHT), Scale(y_low, y_high, HEIGHT - BOTTOM, TOP)
     body = [_across(y, value, y_said(value)) for value in ticks(y_low, y_high)]
     body += [drawing.below(x(value), x_said(value)) for value in x_ticks or ticks(x_low, x_high, whole=True)]
@@ -164,8 +176,12 @@ def _line(series: Series, x: Scale, y: Scale, usual: Callable[[float, float], st
         else shape.format(_MARKS[series.style % len(_MARKS)], drawing.n(across), drawing.n(down), tip)
         for at, ((across, down), tip) in enumerate(zip(places, series.said(usual), strict=True))
     )
-    return Markup('<g class="s{}"><path class="line" d="{}"{}/>{}</g>').format(
-        series.style % COLOURS, path, _dash(series.style), marks
+    upright = Markup('<line class="deviation" x1="{0}" x2="{0}" y1="{1}" y2="{2}"/>')
+    whiskers = Markup("").join(
+        upright.format(*map(drawing.n, (x(at), y(low), y(high)))) for at, low, high in series.whiskers()
+    )
+    return Markup('<g class="s{}">{}<path class="line" d="{}"{}/>{}</g>').format(
+        series.style % COLOURS, whiskers, path, _dash(series.style), marks
     )
 
 

@@ -8,8 +8,9 @@ from rich.table import Table
 from ukemi.comparing import Comparison
 from ukemi.comparing.result import COSTS, CaseResult, Pair
 from ukemi.measures.attacks import as_csv
-from ukemi.measures.statistics import Interval, Spread
+from ukemi.measures.statistics import FEWEST, Interval, Paired, Spread
 from ukemi.reports import words
+from ukemi.reports.comparison_costs import cost_said, loss_said
 from ukemi.reports.terminal import terminal_table
 from ukemi.reports.texts import Rows, as_latex, as_markdown
 
@@ -25,9 +26,9 @@ FEW_SEEDS = 5
 
 
 def comparison_answer(found: Comparison) -> list[str]:
-    """Which method, by how much, how sure: in sentences."""
+    """Which method, by how much, how sure, and at what cost: in sentences."""
     ranked = found.ranked()
-    said = _ranking(found, ranked) if ranked else [_nothing(found)]
+    said = [*_ranking(found, ranked), *cost_said(found), *loss_said(found)] if ranked else [_nothing(found)]
     if ranked and found.open:
         said.append(f"{words.plural(found.open, 'run')} not finished yet.")
     return said
@@ -71,7 +72,7 @@ def _how_sure(pair: Pair) -> str:
     seeds = pair.over_seeds
     many = len(seeds.differences)
     if seeds.interval is None:
-        sure = "With one seed nothing is known about other seeds"
+        sure = _not_known(seeds)
     elif seeds.verdict == "tie":
         sure = f"{many} seeds don't tell the two apart: the 95 % interval is {_range(seeds.interval)} points"
     else:
@@ -79,6 +80,18 @@ def _how_sure(pair: Pair) -> str:
     if pair.over_images is None:
         return sure + "."
     return f"{sure}; for these very models on other images it is {_range(pair.over_images)}."
+
+
+def _not_known(seeds: Paired) -> str:
+    """Why there is no interval over seeds."""
+    many = len(seeds.differences)
+    if many == 1:
+        return "With one seed nothing is known about other seeds"
+    if seeds.verdict == "tie":
+        return f"The {many} seeds don't tell the two apart: each has the same for both"
+    if many < FEWEST:
+        return f"With {many} seeds no interval over other seeds is known: it takes {FEWEST}"
+    return f"All {many} seeds have the same difference, so no interval over other seeds is known"
 
 
 def measure_rows(found: Comparison, *, short: bool = False) -> Rows:
@@ -150,10 +163,10 @@ def _overall_rows(found: Comparison, per_seed: bool) -> list[list[str]]:
 
 
 def _pair_cells(pair: Pair, per_seed: bool) -> list[str]:
-    seeds = pair.over_seeds
+    seeds, many = pair.over_seeds, len(pair.over_seeds.differences)
     cells = [
         _points(seeds.mean),
-        "" if seeds.interval is None else _range(seeds.interval),
+        "" if many == 1 else "not known" if seeds.interval is None else _range(seeds.interval),
         "" if pair.over_images is None else _range(pair.over_images),
         "" if seeds.effect is None else words.plain(seeds.effect, 2),
         f"{seeds.wins}/{seeds.ties}/{seeds.losses}",

@@ -9,7 +9,7 @@ from typing import Any
 from ukemi.comparing import Comparison, summary
 from ukemi.comparing.outcomes import Outcome
 from ukemi.comparing.result import CaseResult
-from ukemi.measures.statistics import Interval, paired
+from ukemi.measures.statistics import FEWEST, Interval, paired
 from ukemi.reports import charts, maps, words
 from ukemi.reports.charts import Series
 from ukemi.reports.comparison import (
@@ -23,10 +23,14 @@ from ukemi.reports.comparison import (
 from ukemi.reports.costs import PARTS, Cost, section, spent
 from ukemi.reports.curves import Curves
 from ukemi.reports.genes import gene_histories
+from ukemi.reports.method_settings import over_setting
 from ukemi.reports.page import flat, template
 from ukemi.reports.side_by_side import gallery_of, near_images
 from ukemi.reports.summary import versions
 from ukemi.training.checkpoints import write_whole
+
+INSIDE = {"robust": "recognised under every variant", "attacked": "recognised, and still under attack"}
+"""measures that are parts of accuracy, and what they mean"""
 
 
 def write_comparison(folder: Path, found: Comparison, *, command: str, notes: Sequence[str] = ()) -> None:
@@ -43,13 +47,15 @@ def write_comparison(folder: Path, found: Comparison, *, command: str, notes: Se
         answer=comparison_answer(found),
         notes=list(notes),
         bars=[{"name": case.name, "bars": _bars(found, case)} for case in found.run_cases()],
+        inside=INSIDE.get(found.decides, ""),
+        over=over_setting(found, NAMES[found.decides]),
         not_run=[(case.name, case.missing) for case in found.cases if case.missing],
         stopped=_stopped(found),
         measures=measure_rows(found),
         differences=difference_rows(found),
         baseline=found.baseline,
         decides=NAMES[found.decides],
-        seeds=words.plural(len(found.seeds), "seed"),
+        seeds=words.plural(len(found.seeds), "seed") if len(found.seeds) >= FEWEST else "",
         near=near_images(found),
         gallery=gallery_of(found),
         ramp=maps.ramp(),
@@ -60,27 +66,31 @@ def write_comparison(folder: Path, found: Comparison, *, command: str, notes: Se
         legend=[(method, charts.swatch(at)) for at, method in enumerate(found.methods)],
         every_run=texts["csv"],
         command=command,
-        settings=flat(found.settings),
+        settings=flat({**found.settings, "baseline": found.baseline}),
     )
     write_whole(folder / "page.html", page.encode())
 
 
 def _bars(found: Comparison, case: CaseResult) -> list[dict[str, Any]]:
-    bars = []
+    """The measure that decides, on accuracy where it is a part of that."""
+    bars, inside = [], found.decides in INSIDE
     for method in found.methods:
-        accuracy, robust = (case.spread(method, name) for name in ("accuracy", "robust"))
-        if accuracy is not None and robust is not None:
-            interval = _of_mean(list(case.values(method, "robust").values()))
-            title = f"{method}: accuracy {words.percent(accuracy.mean)}, robust accuracy {words.percent(robust.mean)}"
-            svg = charts.bar(accuracy.mean, robust.mean, interval, title)
-            said = (words.percent(accuracy.mean), words.percent(robust.mean))
-            bars.append({"name": method, "accuracy": said[0], "robust": said[1], "svg": svg})
+        accuracy, decided = (case.spread(method, name) for name in ("accuracy", found.decides))
+        if accuracy is not None and decided is not None:
+            below = accuracy.mean if inside else decided.mean
+            interval = _of_mean(list(case.values(method, found.decides).values()))
+            said = words.percent(decided.mean)
+            before = words.percent(accuracy.mean) if inside else ""
+            title = f"{method}: " + f"accuracy {before}, " * inside + f"{NAMES[found.decides]} {said}"
+            svg = charts.bar(below, decided.mean, interval, title)
+            bars.append({"name": method, "accuracy": before, "robust": said, "svg": svg})
     return bars
 
 
 def _of_mean(values: Sequence[float]) -> Interval:
-    """The t interval of a mean, inside 0..1; a single value has none."""
-    low, high = paired(values, [0.0] * len(values)).interval or (values[0], values[0])
+    """The t interval of a mean, inside 0..1; where there is none, the mean alone."""
+    found = paired(values, [0.0] * len(values))
+    low, high = found.interval or (found.mean, found.mean)
     return max(0.0, low), min(1.0, high)
 
 

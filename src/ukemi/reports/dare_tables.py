@@ -142,13 +142,14 @@ def share_section(name: str, lines: Lines, methods: Sequence[str]) -> Section:
             continue
         frozen = [spread(line["frozen"]["minimal"].get(attack) for line in kept) for attack in MINIMAL]
         key = spread(line["chosen"]["key_neurons"] for line in kept)
-        above = {line["seed"]: _above(line, base[line["seed"]]) for line in kept if line["seed"] in base}
+        above = {line["seed"]: above_base(line, base[line["seed"]]) for line in kept if line["seed"] in base}
         seeds = "" if q == "95" else per_seed(above)
         rows.append([q, str(len(kept)), spread(line["clean"] for line in kept), *frozen, key, seeds])
     return Section(f"The share of synapses that a class keeps: {name}", ["Percent."], Rows(names, rows))
 
 
-def _above(line: Line, other: Line) -> float:
+def above_base(line: Line, other: Line) -> float:
+    """On the minimal frozen sets, mean over the attacks."""
     return (MEASURES["frozen, minimal"](line) or 0.0) - (MEASURES["frozen, minimal"](other) or 0.0)
 
 
@@ -167,14 +168,15 @@ def variant_section(groups: Mapping[str, Lines]) -> Section:
         for variant in VARIANTS:
             kept = [line for line in held(lines, variant) if line["seed"] in base]
             if kept:
-                cells = [spread(_relative(kept, base, attack)) for attack in MINIMAL]
-                above = per_seed({line["seed"]: _above(line, base[line["seed"]]) for line in kept})
+                cells = [spread(relative(kept, base, attack)) for attack in MINIMAL]
+                above = per_seed({line["seed"]: above_base(line, base[line["seed"]]) for line in kept})
                 rows.append([name, variant, *cells, above])
     names = ["cell", "variant", *(NAMES[attack] for attack in MINIMAL), "points above DARE per seed"]
     return Section("Variants relative to DARE", [said], Rows(names, rows))
 
 
-def _relative(kept: Lines, base: Mapping[int, Line], attack: str) -> list[float]:
+def relative(kept: Lines, base: Mapping[int, Line], attack: str) -> list[float]:
+    """How far each seed lies above DARE's accuracy under an attack, as a share of DARE's."""
     own = [base[line["seed"]]["frozen"]["minimal"].get(attack) for line in kept]
     found = [line["frozen"]["minimal"].get(attack) for line in kept]
     return [b / a - 1 for a, b in zip(own, found, strict=True) if a and b is not None]
@@ -193,14 +195,14 @@ def best_section(groups: Mapping[str, Lines]) -> Section:
     for title, names in lists.items():
         wins: dict[str, int] = {}
         for lines in groups.values():
-            for first in _winners(lines, names):
+            for first in winners(lines, names):
                 wins[first] = wins.get(first, 0) + 1
         ranked = sorted(wins.items(), key=lambda one: -one[1])
         rows.append([title, str(sum(wins.values())), "; ".join(f"{name} {count}" for name, count in ranked)])
     return Section("Best in n of m scenarios", [said], Rows(["compared", "scenarios", "best in"], rows))
 
 
-def _winners(lines: Lines, names: Sequence[str]) -> list[str]:
+def winners(lines: Lines, names: Sequence[str]) -> list[str]:
     """The best method of every scenario of a cell."""
     kept = {name: seeded(held(lines, name)) for name in names}
     kept = {name: own for name, own in kept.items() if own}

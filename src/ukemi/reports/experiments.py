@@ -2,13 +2,18 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from os.path import relpath
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from rich.table import Table
 
 from ukemi.experiments import Findings
 from ukemi.reports import dare_tables, uncertain_claims, uncertain_tables, words
+from ukemi.reports import uncertain_pictures as drawn
+from ukemi.reports.dare_pictures import frozen, over_share, seconds, variants
+from ukemi.reports.experiment_answers import experiment_answer
 from ukemi.reports.page import flat, template
 from ukemi.reports.sections import Lines, Section
 from ukemi.reports.summary import versions
@@ -25,14 +30,19 @@ def uncertainty_sections(part: str, lines: Lines, models: Sequence[str], missing
     claims = uncertain_claims.claims_section(part, lines, models, missing)
     found = [claims] if claims else []
     if part == "study":
-        found += uncertain_tables.pattern_sections(lines, models, missing)
-        found.append(uncertain_tables.auroc_section(lines, models, missing))
+        sections = uncertain_tables.pattern_sections(lines, models, missing)
+        found += [one.showing(drawn.patterns(lines, model)) for one, model in zip(sections, models, strict=True)]
+        section = uncertain_tables.auroc_section(lines, models, missing)
+        found.append(section.showing(*(drawn.aurocs(lines, model) for model in models)))
     elif part == "generation":
-        found.append(uncertain_tables.generation_section(lines, models, missing))
+        section = uncertain_tables.generation_section(lines, models, missing)
+        found.append(section.showing(drawn.successes(lines, models)))
     elif part == "defences":
-        found += uncertain_tables.defence_sections(lines, models, missing)
+        sections = uncertain_tables.defence_sections(lines, models, missing)
+        found += [one.showing(drawn.passing(lines, model)) for one, model in zip(sections, models, strict=True)]
     else:
-        found += uncertain_tables.retraining_sections(lines, models, missing)
+        sections = uncertain_tables.retraining_sections(lines, models, missing)
+        found += [one.showing(*drawn.retrained(lines, model)) for one, model in zip(sections, models, strict=True)]
     return found
 
 
@@ -44,14 +54,16 @@ def dare_sections(
     for name, lines in groups.items():
         paper = papers.get(name, {})
         if part == "share":
-            found.append(dare_tables.share_section(name, lines, pieces))
+            found.append(dare_tables.share_section(name, lines, pieces).showing(over_share(lines, pieces)))
         elif part == "efficiency":
-            found.append(dare_tables.seconds_section(name, lines, pieces, paper.get("minutes", {})))
+            section = dare_tables.seconds_section(name, lines, pieces, paper.get("minutes", {}))
+            found.append(section.showing(seconds(lines, pieces)))
         else:
-            found.append(dare_tables.main_section(name, lines, pieces, paper))
+            found.append(dare_tables.main_section(name, lines, pieces, paper).showing(frozen(lines, pieces)))
             found.append(dare_tables.verdict_section(name, lines))
     if part in ("variants", "mining"):
-        return [dare_tables.variant_section(groups), *found]
+        pictures = [variants(name, lines) for name, lines in groups.items()]
+        return [dare_tables.variant_section(groups).showing(*pictures), *found]
     return [dare_tables.best_section(groups), *found] if part == "effectiveness" else found
 
 
@@ -68,21 +80,6 @@ def experiment_sections(found: Findings) -> list[Section]:
         {cell.name: cell.paper for cell in config.cells},
     )
     return [*sections, *(Section(name, ["not run."]) for name in names if name in found.missing)]
-
-
-def experiment_answer(found: Findings) -> list[str]:
-    """What came out, in sentences: each claim and each verdict that was reached."""
-    said = []
-    for section in experiment_sections(found):
-        if section.title == "The paper's claims" and section.table:
-            for claim, *cells in section.table.rows:
-                pairs = zip(section.table.names[1:], cells, strict=True)
-                said.append(f"Claim: {claim}. " + "; ".join(f"{model} {cell}" for model, cell in pairs) + ".")
-        elif section.title.startswith("Does DARE beat"):
-            said.append(f"{section.title.partition('? ')[2]}: {section.said[-1]}")
-    if found.open:
-        said.append(f"{words.plural(found.open, 'piece')} not finished yet.")
-    return said
 
 
 def size_said(found: Findings) -> str:
@@ -122,6 +119,7 @@ def write_experiment(folder: Path, found: Findings, *, command: str, notes: Sequ
         texts=[("Markdown", texts["md"]), ("LaTeX", texts["tex"])],
         command=command,
         machines=sorted({f"{line['device']}, torch {line['torch']}" for line in found.lines}),
+        pages=_pages(folder, found),
         settings=[(cell.name, f"{cell.model} on {cell.data}") for cell in found.config.cells],
     )
     write_whole(folder / "page.html", page.encode())
@@ -130,4 +128,22 @@ def write_experiment(folder: Path, found: Findings, *, command: str, notes: Sequ
 def _shown(section: Section) -> dict[str, Any]:
     table = section.table or Rows((), ())
     rows = [(cells[0], cells[1:]) for cells in table.rows]
-    return {"title": section.title, "said": section.said, "names": table.names, "rows": rows}
+    return {
+        "title": section.title,
+        "said": section.said,
+        "names": table.names,
+        "rows": rows,
+        "pictures": section.pictures,
+    }
+
+
+def _pages(folder: Path, found: Findings) -> list[tuple[str, str]]:
+    """Names and relative links of the pages that the cells' own commands wrote."""
+    links = []
+    for cell in found.config.cells:
+        for seed in found.config.all_seeds():
+            place = found.config.placed(cell, seed).folder
+            for page in sorted(place.rglob("*.html")):
+                about = f"{cell.name}, seed {seed}: {page.relative_to(place).as_posix()}"
+                links.append((about, quote(Path(relpath(page, folder)).as_posix())))
+    return links

@@ -109,17 +109,29 @@ def leads(evaluations: Sequence[Evaluation]) -> list[tuple[str, str]]:
 
 
 def flat(settings: Mapping[str, Any], place: str = "") -> list[tuple[str, str]]:
-    """Nested settings as rows: augmenter.k, 10."""
+    """Nested settings as rows: augmenter.k, 10; of a list of tables each is a row."""
     rows: list[tuple[str, str]] = []
     for key, value in settings.items():
         name = f"{place}{key}".replace("_", "-")
-        rows += flat(value, f"{name}.") if isinstance(value, Mapping) else [(name, _setting(value))]
+        if isinstance(value, Mapping):
+            rows += flat(value, f"{name}.")
+        elif _tables(value):
+            rows += [(f"{name} {at}", _setting(one)) for at, one in enumerate(value, 1)]
+        else:
+            rows.append((name, _setting(value)))
     return rows
+
+
+def _tables(value: Any) -> bool:
+    return isinstance(value, list | tuple) and bool(value) and all(isinstance(one, Mapping) for one in value)
 
 
 def _setting(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, Mapping):  # what is not set need not be said
+        told = {key: one for key, one in value.items() if one not in (None, [], ())}
+        return ", ".join(f"{key} = {said}" for key, said in flat(told))
     if isinstance(value, list | tuple):
         return ", ".join(map(_setting, value))
     return f"{value:g}" if isinstance(value, float) else "none" if value is None else str(value)

@@ -1,11 +1,12 @@
 """Tables of experiments: sections of a page that are Markdown, LaTeX and HTML alike."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from statistics import mean, stdev
 from typing import Any
 
+from ukemi.reports.curves import Curves
 from ukemi.reports.texts import Rows, as_latex, as_markdown
 
 Line = Mapping[str, Any]
@@ -16,11 +17,16 @@ FEW_SEEDS = 5
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, what is said beneath it, and a table."""
+    """A heading, what is said beneath it, a table, and on the page pictures of its numbers."""
 
     title: str
     said: Sequence[str] = ()
     table: Rows | None = None
+    pictures: Sequence[Curves] = ()
+
+    def showing(self, *pictures: Curves | None) -> "Section":
+        """The same with those pictures that there are."""
+        return replace(self, pictures=tuple(one for one in pictures if one is not None))
 
     def markdown(self, level: int = 2) -> str:
         said = "".join(f"{sentence}\n\n" for sentence in self.said)

@@ -110,8 +110,9 @@
     let at = -1;
     const point = (event) => {
       const apart = ({ x, y }) => Math.hypot(x - event.clientX, y - event.clientY);
-      const near = points().reduce((best, one) => (best && apart(best) <= apart(one) ? best : one), null);
-      if (near && apart(near) < REACH) show(near); else hide();
+      const found = points(), on = found.find(({ mark }) => mark && mark === event.target); /* bars are long */
+      const near = on || found.reduce((best, one) => (best && apart(best) <= apart(one) ? best : one), null);
+      if (near && (on || apart(near) < REACH)) show(near); else hide();
     };
     svg.addEventListener("pointermove", point);
     svg.addEventListener("pointerdown", point);
