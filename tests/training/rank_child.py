@@ -34,8 +34,8 @@ def as_rank(rank: int, size: int, port: int) -> None:
 
 
 def child(values: Values, rank: int, size: int, port: int, notes: str, special: Values) -> None:
-    """Trains or resumes; `notes` gets every step's samples and genes, every proposal, the rows that the network scored, and
-    how it ended."""
+    """Trains or resumes; `notes` gets every step's samples and genes, every proposal, how many rows the network
+    scored, and how it ended."""
     torch.set_num_threads(1)
     sys.path.insert(0, str(Path(__file__).parent))
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from ukemi import UserError
 from ukemi.data import DataSet, labelled
 
-
 QUIET = 6
 """steps before the poisoned network gives NaN"""
 
@@ -51,8 +50,8 @@ def idle() -> nn.Module:
 
 
 class Poisoned(Net):
-    """Gives NaN for a white image once it has been trained for a while; the gradient stays finite, so a rank without this
-    image has no sign of it."""
+    """Gives NaN for a white image once it has been trained for a while; the gradient stays finite, so a rank without
+    this image has no sign of it."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -11,6 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
+from ukemi.ranks import Ranks
 from ukemi.training import Run
 from ukemi.training.checkpoints import read_checkpoint
 from ukemi.training.setup import batches_of_epoch
@@ -42,9 +43,11 @@ def test_two_ranks_do_what_one_does(
     assert_alike(tmp_path / "1", tmp_path / "2")
     logs = [Run(tmp_path / size).read_log() for size in ("1", "2")]
     assert [line["scoring_forwards"] for line in logs[0]] == [line["scoring_forwards"] for line in logs[1]]
-    if augmenter == "worst-of":  # the work of scoring is halved
-        whole, *halves = (sum(step[4] for step in rank["steps"]) for rank in (*found[1], *found[2]))
-        assert whole == 3 * IMAGES * EPOCHS and halves == [3 * 19 * EPOCHS, 3 * 18 * EPOCHS]
+    if augmenter in ("worst-of", "sensei"):  # the work of scoring is halved: rows that went through the network
+        epochs = EPOCHS - AUGMENTERS[augmenter].get("warmup", 0)
+        rows = [rank["scored"] for rank in (*found[1], *found[2])]
+        assert rows == [3 * share * epochs for share in (IMAGES, 19, 18)]
+        assert rows == [sum(step[4] for step in rank["steps"]) for rank in (*found[1], *found[2])]
 
 
 @pytest.fixture(autouse=True)
@@ -68,12 +71,44 @@ def test_ranks_without_a_row_take_part(processes: Any, images: Path, tmp_path: P
     assert_alike(tmp_path / "1", tmp_path / "4")
 
 
+def test_a_short_tail_is_left_out_on_any_number_of_ranks(processes: Any, images: Path, tmp_path: Path) -> None:
+    """37 images in batches of 17 leave 3, less than a quarter: no rank takes them in this epoch, others in the next."""
+    changes = {"batch_size": 17, "epochs": 4, "augmenter": AUGMENTERS["sensei"]}
+    found = {
+        size: run_ranks(processes, settings(images, tmp_path / str(size), **changes), size, tmp_path) for size in (1, 2)
+    }
+    steps = joined_steps(found[2])
+    assert steps == joined_steps(found[1]) and [len(samples) for samples, _ in steps] == [17] * 2 * 4
+    left_out = []
+    for first, second in zip(steps[::2], steps[1::2], strict=True):
+        left_out.append(set(range(IMAGES)) - set(first[0]) - set(second[0]))
+    assert [len(samples) for samples in left_out] == [3] * 4 and len(set().union(*left_out)) > 3
+    assert [line["images"] for line in Run(tmp_path / "2").read_log()] == [34] * 4
+    assert_alike(tmp_path / "1", tmp_path / "2")
+
+
+@pytest.fixture(scope="module")
+def teacher(processes: Any, images: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("teacher")
+    run_ranks(processes, settings(images, folder / "run", epochs=2), 1, folder)
+    return str(Run(folder / "run").weights_path)
+
+
 @pytest.mark.parametrize(
     "objective",
-    [{"name": "consistency", "kind": "l2"}, {"name": "adversarial", "steps": 2}],
-    ids=["consistency", "adversarial"],
+    [
+        {"name": "consistency", "kind": "l2"},
+        {"name": "adversarial", "steps": 2},
+        {"name": "distillation", "temperature": 3.0},
+        {"name": "distillation", "temperature": 3.0, "teacher": "given"},
+        {"name": "grouped-mixup", "first": IMAGES, "layers": ["convolution"]},  # nobody is in the group
+    ],
+    ids=["consistency", "adversarial", "distillation", "distillation-teacher", "grouped-mixup"],
 )
-def test_objectives_on_two_ranks(processes: Any, images: Path, tmp_path: Path, objective: dict[str, Any]) -> None:
+def test_objectives_on_two_ranks(
+    processes: Any, images: Path, teacher: str, tmp_path: Path, objective: dict[str, Any]
+) -> None:
+    objective = objective | ({"teacher": teacher} if "teacher" in objective else {})
     changes: dict[str, Any] = {"objective": objective, "epochs": 2, "average": 0.9, "history": 2}
     changes |= {"augmenter": AUGMENTERS["sensei-sa"], "validation": 0.2, "robust_every": 1}
     for size in (1, 2):
@@ -91,12 +126,31 @@ def test_objectives_on_two_ranks(processes: Any, images: Path, tmp_path: Path, o
     ]
 
 
-@pytest.mark.parametrize("name", ["mixup", "manifold-mixup"])
-def test_mixtures_are_made_of_each_ranks_own_rows(processes: Any, images: Path, tmp_path: Path, name: str) -> None:
-    objective = {"name": name} | ({"layers": ["convolution"]} if name == "manifold-mixup" else {})
-    values = settings(images, tmp_path / "run", objective=objective, epochs=1, augmenter=AUGMENTERS["sensei-sa"])
+MIXTURES: dict[str, dict[str, Any]] = {
+    "mixup": {"name": "mixup"},
+    "manifold-mixup": {"name": "manifold-mixup", "layers": ["convolution"]},
+    "grouped-mixup": {"name": "grouped-mixup", "first": 10, "layers": ["convolution"]},
+    "grouped-mixup-others": {"name": "grouped-mixup", "first": 10, "partners": "others", "layers": ["convolution"]},
+}
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_mixtures_are_trained_on_two_ranks(processes: Any, images: Path, tmp_path: Path, name: str) -> None:
+    values = settings(images, tmp_path / "run", objective=MIXTURES[name], epochs=1, augmenter=AUGMENTERS["sensei-sa"])
     assert [rank["said"] for rank in run_ranks(processes, values, 2, tmp_path)] == ["", ""]
     assert Run(tmp_path / "run").read_log()[0]["images"] == IMAGES
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_mixtures_are_made_of_each_ranks_own_rows(processes: Any, images: Path, tmp_path: Path, name: str) -> None:
+    """A rank with one row has no other to mix it with: two of them train as one rank does without mixtures."""
+    changes: dict[str, Any] = {"batch_size": 2, "epochs": 2, "augmenter": AUGMENTERS["random"]}
+    for size, objective in ((1, {"name": "cross-entropy"}), (2, MIXTURES[name])):
+        values = settings(images, tmp_path / str(size), **changes, objective=objective)
+        assert [rank["said"] for rank in run_ranks(processes, values, size, tmp_path)] == [""] * size
+    one, two = (read_checkpoint(Run(tmp_path / size).weights_path).tensors for size in ("1", "2"))
+    for key in one:
+        assert torch.allclose(one[key], two[key], rtol=0, atol=1e-5), key
 
 
 def test_one_step_in_float32(processes: Any, images: Path, tmp_path: Path) -> None:
@@ -131,12 +185,22 @@ def test_all_ranks_stop_at_the_same_step(processes: Any, images: Path, tmp_path:
     assert_alike(tmp_path / "whole", tmp_path / "run")
 
 
-def test_a_loss_that_is_not_finite_stops_all_and_names_the_sample(processes: Any, images: Path, tmp_path: Path) -> None:
-    values = settings(images, tmp_path / "run", augmenter=AUGMENTERS["random"], model="rank_net:poisoned")
+@pytest.mark.parametrize("guilty", [0, 1])
+def test_a_loss_that_is_not_finite_on_one_rank_stops_all(processes: Any, tmp_path: Path, guilty: int) -> None:
+    """One sample of one rank: the other learns of it by the flag alone, since no gradient is spoilt."""
+    batches = batches_of_epoch(IMAGES, 8, 0, 1)
+    sample = int(Ranks(guilty, 2).part(batches[3])[1])
+    values = settings(
+        write_images(tmp_path / "white.npz", bright=sample),
+        tmp_path / "run",
+        augmenter=AUGMENTERS["random"],
+        model="rank_net:poisoned",
+    )
     found = run_ranks(processes, values, 2, tmp_path)
     assert found[0]["kind"] == found[1]["kind"] == "TrainingStopped" and found[0]["said"] == found[1]["said"]
-    assert "not finite for sample" in found[0]["said"] and "rotation" in found[0]["said"]
-    assert len(found[0]["steps"]) == len(found[1]["steps"])
+    assert f"the loss at epoch 1, step 3 is not finite for sample {sample} (rotation " in found[0]["said"]
+    assert len(found[0]["steps"]) == len(found[1]["steps"]) == 2 * len(batches)  # the flag is read per epoch here
+    assert [sample in rank["steps"][8][2] for rank in found] == [guilty == 0, guilty == 1]
 
 
 @pytest.mark.parametrize(
