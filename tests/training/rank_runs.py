@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -66,8 +67,9 @@ def run_ranks(
         mine = values | (each[rank] if each else {})
         running.append(processes.Process(target=child, args=(mine, rank, size, port, str(path), special)))
         running[-1].start()
+    deadline = monotonic() + 60
     for process in running:
-        process.join(60)
+        process.join(max(0, deadline - monotonic()))
     waiting = [rank for rank, process in enumerate(running) if process.exitcode is None]
     for rank in waiting:
         running[rank].kill()
