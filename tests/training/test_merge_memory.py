@@ -78,7 +78,7 @@ def merged(processes: Any, samples: int, folder: Path) -> list[dict[str, Any]]:
 
 
 def beside(samples: int, rows: int) -> int:
-    """Bytes that merging may take beside the store: the samples' numbers in their order, in two or three copies, and two
+    """Bytes that merging may take beside the store: the samples' numbers in their order, in up to three copies, and two
     handfuls of rows."""
     return 3 * 8 * samples + 2 * rows * PER_SAMPLE
 
