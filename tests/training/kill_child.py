@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from ukemi.training import Run, TrainConfig, checkpoints, loop, train
-
-STEPS = {"before-write": 0, "in-write": 1, "before-flush": 2, "before-rename": 3, "after-rename": 4, "mid-epoch": 5}
 
 
 def die() -> None:
@@ -33,6 +32,7 @@ def arm(point: str, at: int) -> None:
 
         def half(path: Path, body: bytes) -> None:
             if due():
+                path.parent.mkdir(parents=True, exist_ok=True)
                 with path.with_name(path.name + ".partial").open("wb") as file:
                     file.write(body[: len(body) // 2])
                     file.flush()
@@ -64,6 +64,10 @@ def arm(point: str, at: int) -> None:
             count(*things)
 
         loop._count = counted
+    elif point in ("in-merge", "in-exchange"):  # on several ranks: rows of the population; flags and sums
+        name = "broadcast" if point == "in-merge" else "all_reduce"
+        exchange = getattr(dist, name)
+        setattr(dist, name, lambda *given: die() if due() else exchange(*given))
 
 
 def child(values: dict[str, Any], point: str, at: int) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from kill_child import arm
+from torch import nn
 
 from ukemi.augmenters.search import Searching
 from ukemi.ranks import Ranks
@@ -32,13 +34,14 @@ def as_rank(rank: int, size: int, port: int) -> None:
 
 
 def child(values: Values, rank: int, size: int, port: int, notes: str, special: Values) -> None:
-    """Trains or resumes; `notes` gets every step's samples and genes, every proposal, and how it ended."""
+    """Trains or resumes; `notes` gets every step's samples and genes, every proposal, how many rows the network
+    scored, and how it ended."""
     torch.set_num_threads(1)
     sys.path.insert(0, str(Path(__file__).parent))
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     if size > 1:
         as_rank(rank, size, port)
-    found: Values = {"steps": [], "proposals": [], "sent": 0, "said": "", "kind": ""}
+    found: Values = {"steps": [], "proposals": [], "sent": 0, "scored": 0, "said": "", "kind": ""}
     _listen(found)
     _misbehave(rank, special)
     folder = Path(values["out"])
@@ -70,18 +73,28 @@ def _listen(found: Values) -> None:
 
     def entered(self: Display) -> Display:
         found["proposals"].clear()  # those of the rehearsal
+        found["scored"] = 0
         return enter(self)
+
+    def passed(module: nn.Module, given: Any, _output: Any) -> None:
+        if type(module).__module__ == "rank_net" and not module.training:
+            found["scored"] += len(given[0])
 
     def left(self: Ranks) -> None:
         found["sent"] = self.sent
         leave(self)
 
     Guard.remember, Searching.searched, Ranks.leave, Display.__enter__ = remembered, proposed, left, entered
+    nn.modules.module.register_module_forward_hook(passed)
 
 
 def _misbehave(rank: int, special: Values) -> None:
-    """Dies, is interrupted, or runs out of memory at a step, where this is the rank that does so."""
+    """Dies, is interrupted, or runs out of memory at a step or a point of kill_child, where this is the rank that does
+    so."""
     if special.get("rank") != rank:
+        return
+    if special["what"] == "kill":
+        arm(special["point"], special["at"])
         return
     forward, at = loop._forward, [special["step"]]
 

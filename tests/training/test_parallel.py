@@ -1,6 +1,5 @@
 """Trainings on two ranks do what one rank does: the same order, proposals and population, and the same weights."""
 
-import json
 import os
 import subprocess
 import sys
@@ -12,99 +11,19 @@ import pytest
 import torch
 from PIL import Image
 
+from ukemi.ranks import Ranks
 from ukemi.training import Run
-from ukemi.training.checkpoints import newest, read_checkpoint
+from ukemi.training.checkpoints import read_checkpoint
 from ukemi.training.setup import batches_of_epoch
 from ukemi.training.spent import BINS
 
 sys.path.insert(0, str(Path(__file__).parent))
-from rank_child import child, free_port
-
-EPOCHS, IMAGES = 5, 37
-AUGMENTERS: dict[str, dict[str, Any]] = {
-    "standard": {"name": "standard"},
-    "random": {"name": "random"},
-    "worst-of": {"name": "worst-of", "k": 3},
-    "worst-of-epoch": {"name": "worst-of", "k": 2, "when": "epoch"},
-    "sensei": {"name": "sensei", "population": 3, "warmup": 1},
-    "sensei-sa": {"name": "sensei-sa", "population": 2, "threshold": 1.3, "skipped": "random"},
-    "sensei-rw": {"name": "sensei-rw", "population": 2},
-    "sensei-t": {"name": "sensei-t", "population": 3},
-    "sensei-released": {"name": "sensei-released", "population": 4, "cap": 1},
-    "skipping-and-capped": {"name": "sensei-released", "population": 4, "cap": 1, "skip": "loss", "threshold": 1.3},
-    "augmentation": {"name": "augmentation", "population": 3, "skip": "classification"},
-    "ukemi": {"name": "ukemi", "population": 4, "fitness": "likelihood-surprise"},
-    "styx": {"name": "styx", "masks": "epoch", "redraw": True},
-}
+from rank_runs import AUGMENTERS, EPOCHS, IMAGES, assert_alike, joined_steps, last, run_ranks, settings, write_images
 
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """37 images of 12 x 12: batches of 8 leave 5, which two ranks split into 3 and 2."""
-    path = tmp_path_factory.mktemp("data") / "small.npz"
-    generator = np.random.default_rng(0)
-    labels = np.arange(IMAGES + 8) % 4
-    pixels = (generator.integers(0, 120, (IMAGES + 8, 12, 12)) + 30 * labels[:, None, None]).astype(np.uint8)
-    train_set, test_set = slice(0, IMAGES), slice(IMAGES, None)
-    np.savez(
-        path, x_train=pixels[train_set], y_train=labels[train_set], x_test=pixels[test_set], y_test=labels[test_set]
-    )
-    return path
-
-
-def settings(images: Path, out: Path, **changes: Any) -> dict[str, Any]:
-    values: dict[str, Any] = {"data": str(images), "model": "rank_net:double", "epochs": EPOCHS, "batch_size": 8}
-    values |= {"flips": True, "validation": 0, "space": "t3", "device": "cpu", "out": out, "checkpoint_minutes": 0}
-    return values | changes
-
-
-def run_ranks(
-    processes: Any,
-    values: dict[str, Any],
-    size: int,
-    notes: Path,
-    each: tuple[dict[str, Any], ...] = (),
-    **special: Any,
-) -> list[dict[str, Any]]:
-    """What every rank wrote down; a rank that was killed wrote nothing. `each` changes the values of single ranks."""
-    port = free_port()
-    paths = [notes / f"{values['out'].name}-{size}-{rank}.json" for rank in range(size)]
-    running = []
-    for rank, path in enumerate(paths):
-        path.unlink(missing_ok=True)
-        mine = values | (each[rank] if each else {})
-        running.append(processes.Process(target=child, args=(mine, rank, size, port, str(path), special)))
-        running[-1].start()
-    for process in running:
-        process.join(60)
-        assert process.exitcode is not None
-    return [json.loads(path.read_text()) if path.exists() else {} for path in paths]
-
-
-def joined_steps(found: list[dict[str, Any]]) -> list[tuple[list[int], list[Any] | None]]:
-    """Samples and genes of each whole batch, the ranks' rows one behind the other."""
-    joined = []
-    for steps in zip(*(rank["steps"] for rank in found), strict=True):
-        assert len({(step[0], step[1]) for step in steps}) == 1
-        genes = [row for step in steps for row in step[3] or ()]
-        joined.append(([index for step in steps for index in step[2]], genes or None))
-    return joined
-
-
-def last(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    found = read_checkpoint(newest(Run(folder).checkpoints)[0])
-    return found.tensors, found.values
-
-
-def assert_alike(one: Path, other: Path) -> None:
-    (a, said), (b, told) = last(one), last(other)
-    assert a.keys() == b.keys() and said["scoring_forwards"] == told["scoring_forwards"]
-    for name in a:
-        if name.startswith("augmenter.") and not a[name].is_floating_point():
-            assert torch.equal(a[name], b[name]), name
-        else:
-            near = 1e-5 if a[name].dtype == torch.float32 else 1e-12
-            assert torch.allclose(a[name], b[name], rtol=0, atol=near), name
+    return write_images(tmp_path_factory.mktemp("data") / "small.npz")
 
 
 @pytest.mark.parametrize("augmenter", AUGMENTERS)
@@ -124,9 +43,11 @@ def test_two_ranks_do_what_one_does(
     assert_alike(tmp_path / "1", tmp_path / "2")
     logs = [Run(tmp_path / size).read_log() for size in ("1", "2")]
     assert [line["scoring_forwards"] for line in logs[0]] == [line["scoring_forwards"] for line in logs[1]]
-    if augmenter == "worst-of":  # the work of scoring is halved
-        whole, *halves = (sum(step[4] for step in rank["steps"]) for rank in (*found[1], *found[2]))
-        assert whole == 3 * IMAGES * EPOCHS and halves == [3 * 19 * EPOCHS, 3 * 18 * EPOCHS]
+    if augmenter in ("worst-of", "sensei"):  # the work of scoring is halved: rows that went through the network
+        epochs = EPOCHS - AUGMENTERS[augmenter].get("warmup", 0)
+        rows = [rank["scored"] for rank in (*found[1], *found[2])]
+        assert rows == [3 * share * epochs for share in (IMAGES, 19, 18)]
+        assert rows == [sum(step[4] for step in rank["steps"]) for rank in (*found[1], *found[2])]
 
 
 @pytest.fixture(autouse=True)
@@ -150,12 +71,44 @@ def test_ranks_without_a_row_take_part(processes: Any, images: Path, tmp_path: P
     assert_alike(tmp_path / "1", tmp_path / "4")
 
 
+def test_a_short_tail_is_left_out_on_any_number_of_ranks(processes: Any, images: Path, tmp_path: Path) -> None:
+    """37 images in batches of 17 leave 3, less than a quarter: no rank takes them in this epoch, others in the next."""
+    changes = {"batch_size": 17, "epochs": 4, "augmenter": AUGMENTERS["sensei"]}
+    found = {
+        size: run_ranks(processes, settings(images, tmp_path / str(size), **changes), size, tmp_path) for size in (1, 2)
+    }
+    steps = joined_steps(found[2])
+    assert steps == joined_steps(found[1]) and [len(samples) for samples, _ in steps] == [17] * 2 * 4
+    left_out = []
+    for first, second in zip(steps[::2], steps[1::2], strict=True):
+        left_out.append(set(range(IMAGES)) - set(first[0]) - set(second[0]))
+    assert [len(samples) for samples in left_out] == [3] * 4 and len(set().union(*left_out)) > 3
+    assert [line["images"] for line in Run(tmp_path / "2").read_log()] == [34] * 4
+    assert_alike(tmp_path / "1", tmp_path / "2")
+
+
+@pytest.fixture(scope="module")
+def teacher(processes: Any, images: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("teacher")
+    run_ranks(processes, settings(images, folder / "run", epochs=2), 1, folder)
+    return str(Run(folder / "run").weights_path)
+
+
 @pytest.mark.parametrize(
     "objective",
-    [{"name": "consistency", "kind": "l2"}, {"name": "adversarial", "steps": 2}],
-    ids=["consistency", "adversarial"],
+    [
+        {"name": "consistency", "kind": "l2"},
+        {"name": "adversarial", "steps": 2},
+        {"name": "distillation", "temperature": 3.0},
+        {"name": "distillation", "temperature": 3.0, "teacher": "given"},
+        {"name": "grouped-mixup", "first": IMAGES, "layers": ["convolution"]},  # nobody is in the group
+    ],
+    ids=["consistency", "adversarial", "distillation", "distillation-teacher", "grouped-mixup"],
 )
-def test_objectives_on_two_ranks(processes: Any, images: Path, tmp_path: Path, objective: dict[str, Any]) -> None:
+def test_objectives_on_two_ranks(
+    processes: Any, images: Path, teacher: str, tmp_path: Path, objective: dict[str, Any]
+) -> None:
+    objective = objective | ({"teacher": teacher} if "teacher" in objective else {})
     changes: dict[str, Any] = {"objective": objective, "epochs": 2, "average": 0.9, "history": 2}
     changes |= {"augmenter": AUGMENTERS["sensei-sa"], "validation": 0.2, "robust_every": 1}
     for size in (1, 2):
@@ -173,12 +126,31 @@ def test_objectives_on_two_ranks(processes: Any, images: Path, tmp_path: Path, o
     ]
 
 
-@pytest.mark.parametrize("name", ["mixup", "manifold-mixup"])
-def test_mixtures_are_made_of_each_ranks_own_rows(processes: Any, images: Path, tmp_path: Path, name: str) -> None:
-    objective = {"name": name} | ({"layers": ["convolution"]} if name == "manifold-mixup" else {})
-    values = settings(images, tmp_path / "run", objective=objective, epochs=1, augmenter=AUGMENTERS["sensei-sa"])
+MIXTURES: dict[str, dict[str, Any]] = {
+    "mixup": {"name": "mixup"},
+    "manifold-mixup": {"name": "manifold-mixup", "layers": ["convolution"]},
+    "grouped-mixup": {"name": "grouped-mixup", "first": 10, "layers": ["convolution"]},
+    "grouped-mixup-others": {"name": "grouped-mixup", "first": 10, "partners": "others", "layers": ["convolution"]},
+}
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_mixtures_are_trained_on_two_ranks(processes: Any, images: Path, tmp_path: Path, name: str) -> None:
+    values = settings(images, tmp_path / "run", objective=MIXTURES[name], epochs=1, augmenter=AUGMENTERS["sensei-sa"])
     assert [rank["said"] for rank in run_ranks(processes, values, 2, tmp_path)] == ["", ""]
     assert Run(tmp_path / "run").read_log()[0]["images"] == IMAGES
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_mixtures_are_made_of_each_ranks_own_rows(processes: Any, images: Path, tmp_path: Path, name: str) -> None:
+    """A rank with one row has no other to mix it with: two of them train as one rank does without mixtures."""
+    changes: dict[str, Any] = {"batch_size": 2, "epochs": 2, "augmenter": AUGMENTERS["random"]}
+    for size, objective in ((1, {"name": "cross-entropy"}), (2, MIXTURES[name])):
+        values = settings(images, tmp_path / str(size), **changes, objective=objective)
+        assert [rank["said"] for rank in run_ranks(processes, values, size, tmp_path)] == [""] * size
+    one, two = (read_checkpoint(Run(tmp_path / size).weights_path).tensors for size in ("1", "2"))
+    for key in one:
+        assert torch.allclose(one[key], two[key], rtol=0, atol=1e-5), key
 
 
 def test_one_step_in_float32(processes: Any, images: Path, tmp_path: Path) -> None:
@@ -193,23 +165,6 @@ def test_one_step_in_float32(processes: Any, images: Path, tmp_path: Path) -> No
     one, two = (read_checkpoint(Run(tmp_path / size).weights_path).tensors for size in ("1", "2"))
     for name in one:
         assert torch.allclose(one[name], two[name], rtol=0, atol=1e-6), name
-
-
-def test_killed_ranks_and_other_numbers_of_them(processes: Any, images: Path, tmp_path: Path) -> None:
-    """Begun on two, one killed; resumed on one, killed; resumed on two, the other killed; resumed on two to the end."""
-    changes = {"augmenter": AUGMENTERS["sensei-sa"], "checkpoint_minutes": 1e-9}  # after every step
-    run_ranks(processes, settings(images, tmp_path / "whole", **changes), 1, tmp_path)
-    values = settings(images, tmp_path / "broken", **changes)
-    for size, killed, step in ((2, 1, 3), (1, 0, 6), (2, 0, 5)):
-        found = run_ranks(processes, values, size, tmp_path, rank=killed, step=step, what="SIGKILL")
-        assert not found[killed]
-        left = [rank for rank in found if rank]
-        assert [rank["kind"] for rank in left] == ["RankLost"] * (size - 1)
-        assert all("lost another rank" in rank["said"] and "--resume" in rank["said"] for rank in left)
-        assert Run(tmp_path / "broken").last_checkpoint()[0] is not None
-    assert [rank["said"] for rank in run_ranks(processes, values, 2, tmp_path)] == ["", ""]
-    assert_alike(tmp_path / "whole", tmp_path / "broken")
-    assert len(Run(tmp_path / "broken").read_log()) == EPOCHS
 
 
 @pytest.mark.parametrize("what", ["SIGINT", "SIGTERM", "memory"])
@@ -230,12 +185,22 @@ def test_all_ranks_stop_at_the_same_step(processes: Any, images: Path, tmp_path:
     assert_alike(tmp_path / "whole", tmp_path / "run")
 
 
-def test_a_loss_that_is_not_finite_stops_all_and_names_the_sample(processes: Any, images: Path, tmp_path: Path) -> None:
-    values = settings(images, tmp_path / "run", augmenter=AUGMENTERS["random"], model="rank_net:poisoned")
+@pytest.mark.parametrize("guilty", [0, 1])
+def test_a_loss_that_is_not_finite_on_one_rank_stops_all(processes: Any, tmp_path: Path, guilty: int) -> None:
+    """One sample of one rank: the other learns of it by the flag alone, since no gradient is spoilt."""
+    batches = batches_of_epoch(IMAGES, 8, 0, 1)
+    sample = int(Ranks(guilty, 2).part(batches[3])[1])
+    values = settings(
+        write_images(tmp_path / "white.npz", bright=sample),
+        tmp_path / "run",
+        augmenter=AUGMENTERS["random"],
+        model="rank_net:poisoned",
+    )
     found = run_ranks(processes, values, 2, tmp_path)
     assert found[0]["kind"] == found[1]["kind"] == "TrainingStopped" and found[0]["said"] == found[1]["said"]
-    assert "not finite for sample" in found[0]["said"] and "rotation" in found[0]["said"]
-    assert len(found[0]["steps"]) == len(found[1]["steps"])
+    assert f"the loss at epoch 1, step 3 is not finite for sample {sample} (rotation " in found[0]["said"]
+    assert len(found[0]["steps"]) == len(found[1]["steps"]) == 2 * len(batches)  # the flag is read per epoch here
+    assert [sample in rank["steps"][8][2] for rank in found] == [guilty == 0, guilty == 1]
 
 
 @pytest.mark.parametrize(
