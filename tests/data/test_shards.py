@@ -93,6 +93,49 @@ def test_many_shards_are_read_by_several_processes(tmp_path: Path, monkeypatch: 
         load(tmp_path)
 
 
+def test_a_table_is_kept_beside_a_shard_for_as_long_as_it_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, table = shard(tmp_path / "0.tar", samples(0, 5)), tmp_path / "0.tar.table"
+    expected = shards._of_shard(path)
+    assert shards._kept(path) is None and torch.equal(shards._keep(path), expected)
+    found = shards._kept(path)
+    assert found is not None and torch.equal(found, expected) and sorted(tmp_path.iterdir()) == [path, table]
+    whole = table.read_bytes()
+    for wrong in (b"", b"no table", whole[:-8]):
+        table.write_bytes(wrong)
+        assert shards._kept(path) is None
+    table.write_bytes(whole)
+    assert shards._kept(path) is not None
+    shard(path, samples(7, 3))  # written anew
+    assert shards._kept(path) is None and len(shards._keep(path)) == 3
+    monkeypatch.setattr(np, "save", lambda *given: (_ for _ in ()).throw(PermissionError("read only")))
+    table.unlink()
+    assert len(shards._keep(path)) == 3 and not table.exists()
+
+
+def test_kept_tables_are_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(4):
+        shard(tmp_path / f"{number}.tar", samples(5 * number, 5))
+    alone = load(tmp_path)
+    monkeypatch.setattr(shards, "MANY", 2)
+    load(tmp_path)
+    (tmp_path / "2.tar.table").unlink()
+    again = load(tmp_path)
+    assert len(list(tmp_path.glob("*.tar.table"))) == 4
+    monkeypatch.setattr(shards, "ProcessPoolExecutor", None)  # nobody is asked any more
+    last = load(tmp_path)
+    for found in (again, last):
+        assert torch.equal(alone.train.images, found.train.images)  # type: ignore[arg-type]
+        assert torch.equal(alone.test.labels, found.test.labels)
+
+
+def test_few_shards_leave_their_folder_as_it_is(tmp_path: Path) -> None:
+    shard(tmp_path / "0.tar", samples(0, 12))
+    load(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["0.tar"]
+
+
 def test_a_damaged_image_is_named_with_its_shard(tmp_path: Path) -> None:
     rows = samples(0, 6)
     rows[5] = ("s/0002.png", encoded(2)[:60])

@@ -4,15 +4,18 @@ Nothing is unpacked: a shard's table says where each image lies, and those bytes
 """
 
 import multiprocessing
+import os
 import sys
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, overload
 
+import numpy as np
 import torch
 from rich.console import Console
 from rich.progress import track
@@ -29,7 +32,9 @@ ENDINGS = frozenset(("bmp", "jpeg", "jpg", "pgm", "png", "ppm", "webp"))
 NAMES = "classes.txt"
 """beside the shards: a class name per line; without it the labels' numbers are the names"""
 MANY = 32
-"""shards from which several processes read their tables"""
+"""shards from which several processes read their tables, and each keeps its own beside it"""
+TABLE = ".table"
+"""behind a shard's name: its table as NumPy writes arrays, int64 `[1 + N, 3]`: `_stamp`, then start, length, label"""
 LONGEST_LABEL = 32
 """bytes that a label may have"""
 _TEST = ("test", "val")
@@ -133,17 +138,53 @@ def _table(archives: Sequence[Path]) -> tuple[Table, Tensor]:
 
 
 def _rows(archives: Sequence[Path]) -> Iterator[Tensor]:
-    """Start, length and label of every image, int64 `[N, 3]`, shard by shard; many shards by several processes."""
+    """Start, length and label of every image, int64 `[N, 3]`, shard by shard; of many shards those whose tables are not
+    kept yet by several processes."""
     if len(archives) < MANY:
         yield from map(_of_shard, archives)
         return
+    known = [_kept(archive) for archive in archives]
+    missing = [archive for archive, rows in zip(archives, known, strict=True) if rows is None]
     context = multiprocessing.get_context("forkserver")
-    with ProcessPoolExecutor(usual_workers(), context) as pool:
-        yield from pool.map(_of_shard, archives)
+    with ProcessPoolExecutor(usual_workers(), context) if missing else nullcontext() as pool:
+        made = pool.map(_keep, missing) if pool else iter(())
+        for rows in known:
+            yield next(made) if rows is None else rows
 
 
 def _of_shard(archive: Path) -> Tensor:
     return torch.tensor(list(_samples(archive)))
+
+
+def _kept(archive: Path) -> Tensor | None:
+    """The table beside a shard, where there is one that was made of the shard as it is now."""
+    try:
+        rows = np.load(archive.with_name(archive.name + TABLE), allow_pickle=False)
+        whole = rows.dtype == np.int64 and rows.ndim == 2 and rows.shape[1] == 3
+        if whole and tuple(rows[0].tolist()) == _stamp(archive):
+            return torch.from_numpy(rows[1:].copy())
+    except (OSError, ValueError, EOFError, IndexError):
+        pass
+    return None
+
+
+def _keep(archive: Path) -> Tensor:
+    """Makes a shard's table and keeps it beside the shard, if it can be: walking through an archive takes hundreds of
+    times as long as reading its table."""
+    stamp, path = _stamp(archive), archive.with_name(archive.name + TABLE)
+    found, unfinished = _of_shard(archive), path.with_name(f"{path.name}-{os.getpid()}.npy")
+    try:
+        np.save(unfinished, np.concatenate([np.array([stamp]), found.numpy()]))
+        unfinished.replace(path)
+    except OSError:  # a folder that only others may write
+        unfinished.unlink(missing_ok=True)
+    return found
+
+
+def _stamp(archive: Path) -> tuple[int, int, int]:
+    """The version of the table's fields, and the archive's size and time of change."""
+    found = archive.stat()
+    return 1, found.st_size, found.st_mtime_ns
 
 
 def _samples(archive: Path) -> Iterator[tuple[int, int, int]]:
