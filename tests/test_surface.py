@@ -279,7 +279,16 @@ def test_the_pages_commands_are_ones_that_exist(page: Path) -> None:
         rest = rest[: rest.index("--config")] if "--config" in rest else rest
         if "--help" in rest or "--resume" in rest:
             continue
-        parse_train(rest) if command == "train" else parse(SCHEMAS[command], rest, command)
+        assert command in SCHEMAS, arguments
+        told = parse_train(rest) if command == "train" else parse(SCHEMAS[command], rest, command)  # type: ignore[type-var]
+        assert isinstance(told, SCHEMAS[command]), arguments
+
+
+def test_the_pages_commands_are_found() -> None:
+    """Else the test above would pass by finding none."""
+    found = {page: commands(page) for page in PAGES}
+    assert len(found[ROOT / "README.md"]) >= 6 and sum(map(len, found.values())) >= 40
+    assert {"train", "evaluate", "attack", "compare", "run"} <= {one[0] for page in found.values() for one in page}
 
 
 @pytest.mark.parametrize("page", TOML)
