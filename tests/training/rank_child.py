@@ -52,9 +52,8 @@ def child(values: Values, rank: int, size: int, port: int, notes: str, special: 
             train(TrainConfig(**values), quiet=True)
     except Exception as error:
         found["said"], found["kind"] = str(error), type(error).__name__
-        Path(notes).write_text(json.dumps(found))
-        os._exit(0)  # as the command line does: taking down a world that lost a rank may wait for ever
     Path(notes).write_text(json.dumps(found))
+    os._exit(0)  # as the command line does: taking down a world may abort, or wait for ever for a lost rank
 
 
 def _listen(found: Values) -> None:

@@ -1,5 +1,6 @@
 """Networks without BatchNorm for trainings on several ranks, and one with it."""
 
+import atexit
 import os
 import signal
 
@@ -85,6 +86,20 @@ class Dying(Net):
 
 def dying() -> nn.Module:
     return Dying()
+
+
+class Late:
+    """Aborts the process where Python is taken down, as a thread of a process group may."""
+
+    def __del__(self) -> None:
+        os.abort()
+
+
+def late() -> nn.Module:
+    global _kept
+    _kept = Late()
+    atexit.register(print, "last words")
+    return Net()
 
 
 def data() -> DataSet:

@@ -1,10 +1,12 @@
 """`ukemi COMMAND …`: finds the command, runs it, and turns what went wrong into a sentence and an exit code."""
 
+import atexit
 import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from typing import NoReturn
 
 from rich.console import Console
 
@@ -42,7 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     training stopped (a loss that is not finite, no memory left, a rank was lost); 70, a crash; 130, Ctrl-C."""
     # processes that decode images are forked, epoch by epoch, from a server that has imported what they need
     multiprocessing.get_context("forkserver").set_forkserver_preload(["ukemi.data"])
-    sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
+    code = run(list(sys.argv[1:] if arguments is None else arguments))
+    if met():
+        _end_at_once(code)
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:
@@ -59,7 +64,7 @@ def run(arguments: list[str]) -> int:
         return _fail(str(error), EXIT_BAD_INPUT, always=met() and not isinstance(error, Agreed))
     except RankLost as error:
         _fail(f"stopped: {error}", EXIT_STOPPED, always=True)
-        os._exit(EXIT_STOPPED)  # taking down a world that lost a rank may wait for that rank for ever
+        os._exit(EXIT_STOPPED)  # here already: taking down a world that lost a rank may wait for that rank for ever
     except TrainingStopped as error:
         return _fail(f"training stopped: {error}", EXIT_STOPPED)
     except Interrupted as error:
@@ -92,6 +97,15 @@ def _command(name: str) -> Callable[[list[str]], int]:
     if launched() > 1 and name not in ON_RANKS:
         raise UserError(f"ukemi {name} runs in one process; torchrun may start {', '.join(ON_RANKS)}.")
     return import_module(f"ukemi.cli.{name}").run
+
+
+def _end_at_once(code: int) -> NoReturn:
+    """Ends the process without taking Python down: DistributedDataParallel keeps threads of the process group alive,
+    and one that still holds a tensor by then aborts a rank whose work is done (and with it, under torchrun, all)."""
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _fail(text: str, code: int, always: bool = False) -> int:
