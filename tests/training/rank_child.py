@@ -52,8 +52,14 @@ def child(values: Values, rank: int, size: int, port: int, notes: str, special: 
             train(TrainConfig(**values), quiet=True)
     except Exception as error:
         found["said"], found["kind"] = str(error), type(error).__name__
+        _end(notes, found)
+    _end(notes, found)
+
+
+def _end(notes: str, found: Values) -> None:
+    """As the command line does: taking down a world may abort, or wait for ever for a lost rank."""
     Path(notes).write_text(json.dumps(found))
-    os._exit(0)  # as the command line does: taking down a world may abort, or wait for ever for a lost rank
+    os._exit(0)
 
 
 def _listen(found: Values) -> None:

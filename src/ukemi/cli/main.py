@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import NoReturn
 
 from rich.console import Console
 
@@ -44,10 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     training stopped (a loss that is not finite, no memory left, a rank was lost); 70, a crash; 130, Ctrl-C."""
     # processes that decode images are forked, epoch by epoch, from a server that has imported what they need
     multiprocessing.get_context("forkserver").set_forkserver_preload(["ukemi.data"])
-    code = run(list(sys.argv[1:] if arguments is None else arguments))
-    if met():
-        _end_at_once(code)
-    sys.exit(code)
+    sys.exit(_ended(run(list(sys.argv[1:] if arguments is None else arguments))))
 
 
 def run(arguments: list[str]) -> int:
@@ -63,8 +59,7 @@ def run(arguments: list[str]) -> int:
     except UserError as error:
         return _fail(str(error), EXIT_BAD_INPUT, always=met() and not isinstance(error, Agreed))
     except RankLost as error:
-        _fail(f"stopped: {error}", EXIT_STOPPED, always=True)
-        os._exit(EXIT_STOPPED)  # here already: taking down a world that lost a rank may wait for that rank for ever
+        return _fail(f"stopped: {error}", EXIT_STOPPED, always=True)
     except TrainingStopped as error:
         return _fail(f"training stopped: {error}", EXIT_STOPPED)
     except Interrupted as error:
@@ -80,7 +75,7 @@ def run(arguments: list[str]) -> int:
     except Exception:
         # a fault of ukemi's or of a user's own code: all there is to know, and a code that no gate takes for a limit
         Console(stderr=True).print_exception()
-        return EXIT_CRASHED
+        return _ended(EXIT_CRASHED)
 
 
 def command(arguments: list[str]) -> int:
@@ -99,19 +94,22 @@ def _command(name: str) -> Callable[[list[str]], int]:
     return import_module(f"ukemi.cli.{name}").run
 
 
-def _end_at_once(code: int) -> NoReturn:
-    """Ends the process without taking Python down: DistributedDataParallel keeps threads of the process group alive,
-    and one that still holds a tensor by then aborts a rank whose work is done (and with it, under torchrun, all)."""
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+def _ended(code: int) -> int:
+    """The code; a rank ends here, without taking down Python or what an error holds: a thread of the process group
+    that still has a tensor then aborts a rank whose work is done, and the group itself may wait for ever for a rank
+    that is gone."""
+    if met():
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
 
 
 def _fail(text: str, code: int, always: bool = False) -> int:
     if always or local_rank() == 0:  # else all ranks of a machine say the same
         Console(stderr=True).print(f"ukemi: {text}", highlight=False, markup=False, soft_wrap=True)
-    return code
+    return _ended(code)
 
 
 def _overview() -> None:
