@@ -2,14 +2,17 @@
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from report_samples import sample
+from torch import nn
 
 from ukemi import T3, UserError, robust_accuracy, vary
 from ukemi.data import Data
-from ukemi.reports import Evaluation, examine
+from ukemi.reports import Evaluation, examine, summary, write_page
 
 
 def _of(data: Data, index: int) -> tuple[torch.Tensor, int]:
@@ -72,3 +75,23 @@ def test_a_result_of_other_data_is_refused(evaluation: Evaluation) -> None:
     model, data = sample(count=12)
     with pytest.raises(UserError, match="24 images, but the data has 12"):
         examine(model, data, evaluation.robustness, title="", model_name="", data_name="")
+
+
+def test_how_sure_the_model_is_stands_on_the_page_and_in_the_summary(tmp_path: Path) -> None:
+    _, data = sample()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(100, 3)).eval()
+    found = robust_accuracy(model, data.images[torch.arange(len(data))], data.labels, T3, 2)
+    evaluation = examine(model, data, found, title="sure", model_name="linear", data_name="noise")
+    asked = evaluation.doubts
+    assert asked is not None
+    told = summary(evaluation)["doubts"]
+    assert told["broken"] == len(asked.broken.index) > 0 and told["unnoticed"] == asked.unnoticed
+    assert told["dropout_inserted"] == 0.2 and set(told["auroc"]) == {"pcs", "vr", "pe", "mi"}
+    write_page(tmp_path / "page.html", [evaluation], "found")
+    page = (tmp_path / "page.html").read_text()
+    assert "Does it notice?" in page
+    assert page.count("; PCS ") == len(asked.broken.index) + len(asked.recognised.index)
+    write_page(tmp_path / "page.html", [replace(evaluation, doubts=None)], "found")
+    assert "Does it notice?" not in (tmp_path / "page.html").read_text()
+    assert summary(replace(evaluation, doubts=None))["doubts"] is None

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from ukemi.data import Data
 from ukemi.errors import UserError
+from ukemi.measures.doubts import Doubts, doubts
 from ukemi.measures.examples import Broken, Sweep, Terrain, broken_images, drawn, sweeps, terrains
 from ukemi.measures.robustness import Robustness
 from ukemi.measures.sensitivity import GeneFailures, failure_by_gene
@@ -35,6 +36,8 @@ class Evaluation:
     landscapes: tuple[Terrain, ...] = ()
     gallery: tuple[Broken, ...] = ()
     sweeps: tuple[Sweep, ...] = ()
+    doubts: Doubts | None = None
+    """how sure it is where it is right and where it breaks, where that can be asked"""
     log: tuple[Mapping[str, Any], ...] = ()
     """the epochs' lines of the training log; empty where it is not known"""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -66,7 +69,8 @@ def examine(
     """Adds to the robustness `found` on `data` what shows where and how the model breaks.
 
     The gallery shows broken images, landscapes and sweeps show recognised ones, spread over the classes and drawn by
-    `seed`; failure rates per gene are taken over `images` recognised images. `seconds` is what measuring `found` took.
+    `seed`; failure rates per gene are taken over `images` recognised images, doubts over as many and as many broken
+    variants. `seconds` is what measuring `found` took.
     """
     if len(found.correct) != len(data):
         raise UserError(f"found: it tells of {len(found.correct)} images, but the data has {len(data)}.")
@@ -83,6 +87,7 @@ def examine(
         landscapes=terrains(model, data, found.space, known),
         gallery=broken_images(model, data, found, broken),
         sweeps=sweeps(model, data, found.space, known[:MOST_SWEEPS]),
+        doubts=doubts(model, data, found, images=images, seed=seed),
         log=tuple(log),
         settings=dict(settings or {}),
         seconds=seconds,

@@ -13,6 +13,7 @@ from ukemi.reports.attacks import attack_section, worst_of
 from ukemi.reports.command import command
 from ukemi.reports.costs import cost, section
 from ukemi.reports.curves import Log, curves, progress
+from ukemi.reports.doubts import doubts_section
 from ukemi.reports.evaluation import Evaluation
 from ukemi.reports.gallery import Gallery, card, gallery
 from ukemi.reports.genes import gene_figures, gene_histories
@@ -157,6 +158,7 @@ def _model(evaluation: Evaluation, side: int, swept: int) -> dict[str, Any]:
         "transfer": transfer_section(evaluation.transfer),
         "gallery": _gallery(evaluation, side),
         "sweeps": _sweeps(evaluation, swept),
+        "doubts": doubts_section(evaluation.doubts, evaluation.classes),
         "histories": gene_histories(evaluation.log),
         "terrains": _terrains(evaluation, most, side),
         "moving": _moving(evaluation),

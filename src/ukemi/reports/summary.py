@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ukemi.measures.robustness import Robustness
 from ukemi.reports.attacks import attack_row, group_rows
+from ukemi.reports.doubts import doubts_summary
 from ukemi.reports.evaluation import Evaluation
 from ukemi.reports.notes import notes
 from ukemi.reports.transfer import transfer_summary
@@ -47,6 +48,7 @@ def summary(evaluation: Evaluation, *, details: bool = False) -> dict[str, Any]:
             for one in evaluation.failures
         ],
         "broken_at": broken_at(found),
+        "doubts": doubts_summary(evaluation.doubts),
         "classes": [one for one in per_class(evaluation) if one["images"]],
         "attacks": [attack_row(one) for one in evaluation.attacks],
         "attack_groups": group_rows(evaluation.attacks),
