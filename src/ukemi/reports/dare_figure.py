@@ -9,6 +9,7 @@ from ukemi.data import as_float
 from ukemi.errors import UserError
 from ukemi.experiments.dare import DareCell
 from ukemi.models.inference import logits
+from ukemi.reports.gallery import name_of
 from ukemi.reports.pictures import nine_maps
 
 COLUMNS = {"original": "original", "tuned on C&W": "adv cw", "DARE": "dare"}
@@ -31,7 +32,7 @@ def heat_maps(cell: DareCell, path: Path) -> None:
     for model in there.values():
         answers = logits(model, images, len(images)).argmax(1)
         maps.append(grad_cam(model, images, answers).cpu())
-        said.append([cell.test.classes[int(one)] for one in answers])
+        said.append([name_of(cell.test.classes, int(one)) for one in answers])
     rows = [f"{ROWS[name]}: {label}" for name in parts]
     path.parent.mkdir(parents=True, exist_ok=True)
     nine_maps(images.cpu(), torch.stack(maps, 1), rows, list(there), list(zip(*said, strict=True))).save(path)
