@@ -71,7 +71,7 @@ class History:
         *self.epochs, self.last = list(kept_epochs(Run.config_of(run.folder))) or [0]
         if not self.epochs:
             none = "the finished model alone" if self.last else "none"
-            raise UserError(f"history: {run.folder} kept {none}; train with --history half.")
+            raise UserError(f"history: {run.folder} kept {none}; train with --history half, for 3 epochs or more.")
         for epoch in (*self.epochs, self.last):
             if not history_path(run, epoch).is_file():
                 raise UserError(f"history: {run.folder} lacks epoch {epoch} (the file {history_path(run, epoch)}).")
