@@ -45,6 +45,15 @@ def test_what_cannot_be_sliced_is_named(net, said: str) -> None:
         slices_of(net(), samples(4, 2))
 
 
+def test_only_the_output_may_be_a_softmax() -> None:
+    inner = nn.Sequential(nn.Flatten(), nn.Linear(32, 4), nn.Softmax(1), nn.Linear(4, 2)).double()
+    with pytest.raises(UserError, match=r"layer '2' \(Softmax\) can't be sliced: only the output may be a softmax"):
+        slices_of(inner, samples(4, 2))
+    over_images = nn.Sequential(nn.Flatten(), nn.Linear(32, 2), nn.LogSoftmax(0)).double()
+    with pytest.raises(UserError, match="over the classes"):
+        slices_of(over_images, samples(4, 2))
+
+
 class Filtered(nn.Module):
     """A convolution as a function, with the model's own weight or a fixed one, then a Linear."""
 

@@ -340,6 +340,29 @@ def test_a_layer_that_runs_twice_adds_up() -> None:
     assert found["one.weight"].equal(parts["1.weight"] + parts["3.weight"])
 
 
+class Answering(nn.Module):
+    def __init__(self, end) -> None:
+        super().__init__()
+        self.one, self.head, self.end = nn.Linear(32, 5), nn.Linear(5, 2), end
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.end(self.head(F.relu(self.one(x.flatten(1)))))
+
+
+@pytest.mark.parametrize("reading", ["paper", "set-mean", "nnslicer"])
+@pytest.mark.parametrize(
+    "end",
+    [nn.LogSoftmax(1), lambda x: F.log_softmax(x, dim=-1), lambda x: x.softmax(1)],
+    ids=["layer", "call", "method"],
+)
+def test_a_softmax_at_the_end_changes_nothing(end, reading) -> None:
+    plain, model, data = Answering(nn.Identity()).double(), Answering(end).double(), samples(6, 2)
+    model.load_state_dict(plain.state_dict())
+    wanted, found = (slices_of(net, data, reading=reading, q=40) for net in (plain, model))
+    for name, contribution in wanted.contributions.items():
+        assert contribution.any() and found.contributions[name].equal(contribution)
+
+
 class Spelled(nn.Module):
     """Two convolutions, joined or added by a call of one's choice, means over places, a Linear."""
 

@@ -37,6 +37,10 @@ JOINING: tuple[Any, ...] = (torch.cat, torch.concat, torch.concatenate)
 MEANS: tuple[Any, ...] = (torch.mean, "mean")
 LARGEST: tuple[Any, ...] = (torch.amax, "amax")
 
+SOFTMAX: tuple[Any, ...] = (
+    *(nn.Softmax, nn.LogSoftmax, F.softmax, F.log_softmax, torch.softmax, torch.log_softmax),
+    *("softmax", "log_softmax"),
+)
 SUMMING: tuple[Any, ...] = (
     *(_ConvNd, nn.Linear, nn.Bilinear, nn.MultiheadAttention, nn.RNNBase),
     *(F.linear, F.bilinear, F.conv1d, F.conv2d, F.conv3d),

@@ -179,6 +179,7 @@ class _Reader:
             (known.ADAPTIVE_POOLS + known.MEANS + known.LARGEST, self._gathered),
             (known.PADDING, self._padded),
             (known.RESIZING, self._resized),
+            (known.SOFTMAX, self._softmaxed),
         ]
 
     def _weighted(self, node: fx.Node, module: nn.Module) -> Step:
@@ -252,6 +253,13 @@ class _Reader:
         kinds = (nn.AdaptiveMaxPool2d, known.ADAPTIVE_POOLS[-1], *known.LARGEST)
         window = even(_places(before), _places(after) if len(after) == 3 else (1, 1))
         return Pooled(node.name, source, _named(node, module), one_of(node, module, kinds), window)
+
+    def _softmaxed(self, node: fx.Node, module: nn.Module | None) -> Step:
+        """At the end: a class's logit is what its output rests on."""
+        ends = all(user.op == "output" for user in node.users)
+        if not ends or setting(node, module, 1, "dim") not in (1, -1):
+            raise self.refused(node, "only the output may be a softmax, over the classes")
+        return Passed(node.name, self._one(node))
 
     def _resized(self, node: fx.Node, module: nn.Module | None) -> Step:
         return Passed(node.name, self._one(node), mixed=_named(node, module))
