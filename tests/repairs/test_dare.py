@@ -214,6 +214,19 @@ def test_where_no_run_can_be_written_is_said_before_any_work(
             dare(made, out=out)
 
 
+def test_what_cannot_be_sliced_is_said_before_mining(
+    made: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = ground_of(made)
+    gated = torch.nn.Sequential(*found.model.network[:10], torch.nn.LayerNorm(1024), found.model.network[10])
+    monkeypatch.setattr(sys.modules["ukemi.repairs.dare"], "mine", lambda *given, **more: pytest.fail("it was mined"))
+    with pytest.raises(UserError, match=r"\(LayerNorm\) can't be sliced"):
+        dare(made, ground=replace(found, model=gated), out=tmp_path / "no")
+    few = replace(found, train=found.train.take((found.train.labels != 4).nonzero().flatten()))
+    with pytest.raises(UserError, match="there is no sample of class 'Coat' to slice by"):
+        dare(made, ground=few, out=tmp_path / "no")
+
+
 def copied(run: Run, folder: Path) -> Run:
     shutil.copytree(run.folder, folder)
     return Run(folder)

@@ -36,6 +36,7 @@ from ukemi.repairs.tuning import (
 from ukemi.repairs.twins import joined, saved, twins_of
 from ukemi.schema import Number, Schema
 from ukemi.slicing import KeyLayer, Reading, Slices, check_slices, slices_of
+from ukemi.slicing.slicing import check_sliceable
 from ukemi.training import Run
 from ukemi.training.sets import weights_hash
 
@@ -141,6 +142,8 @@ def dare(
     ground = ground or ground_of(run)
     model, layer = ground.model, target_layer(ground.model, told.p)
     _check_given(told, ground, mined, slices, layer)
+    if told.sliced and slices is None:
+        check_sliceable(model, ground.train, told.reading)
     select_on = saved("select-on", told.select_on, model, ground.selection)
     twins = saved("twins", told.twins, model, ground.mining)
     seconds: dict[str, float] = {}
