@@ -153,6 +153,13 @@ def test_the_score_is_accuracy_on_adversarial_sets_where_they_are_given(
     assert done.tuned.best.score == max(one.score for one in done.tuned.trials if one.allowed)
 
 
+def test_a_set_without_an_image_in_need_says_how_to_make_one(made: Run, fooling: dict[str, Path]) -> None:
+    found = ground_of(made)
+    others = found.aside.take(torch.arange(300, 305))  # the set has the first 300
+    with pytest.raises(UserError, match=r"twins: .* no image among the 5 .*; attack all of the train part, or some by"):
+        saved("twins", [fooling["aside"]], found.model, others)
+
+
 def test_sets_of_test_images_are_refused(made: Run, fooling: dict[str, Path], tmp_path: Path) -> None:
     for more in ({"select_on": (fooling["test"],)}, {"variant": "dare-adv", "twins": (fooling["test"],)}):
         with pytest.raises(UserError, match=r"^(select-on|twins): .* was made from the test part"):
