@@ -91,7 +91,8 @@ def test_a_run_is_sliced_beside_its_weights(capsys: pytest.CaptureFixture[str]) 
         (["--samples", "3"], "ukemi: samples: there is no sample of class"),
         (["--theta", "0.3"], "theta: the reading paper makes no use of it."),
         (["--reading", "nnslicer", "--q", "50"], "q: the reading nnslicer makes no use of it."),
-        (["--out", "tiny.safetensors"], "is a file"),
+        (["--out", "tiny.safetensors"], "out: tiny.safetensors is a file; a folder is needed"),
+        (["--out", "tiny.safetensors/in"], "tiny.safetensors/in can't be made in it"),
     ],
 )
 def test_bad_flags_end_with_2_and_write_nothing(

@@ -13,10 +13,12 @@ from ukemi.cli.main import command
 from ukemi.cli.parse import parse
 from ukemi.cli.uncertainty import UncertaintyConfig
 from ukemi.data import load
+from ukemi.errors import UserError
 from ukemi.experiments import ExperimentConfig, Place
 from ukemi.experiments.dare import DareCell
 from ukemi.experiments.uncertain import Uncertain
 from ukemi.training import Run
+from ukemi.training.sets import read_set
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +67,25 @@ def test_dare_keeps_what_it_makes_and_makes_again_what_is_torn(small: Path, tmp_
     again = DareCell(place)
     assert again.line("dare")["clean"] == tuned["dare"]["clean"] and Run(folder).weights_path.exists()
     assert {path: path.stat().st_mtime_ns for path in (place.folder / "sets").iterdir()} == sets
+
+
+def test_frozen_sets_may_be_made_of_training_images(small: Path, tmp_path: Path) -> None:
+    """As the released code does; folders and lines of the usual choice don't know of it."""
+    train = {"learning-rate": 0.1, "batch-size": 75, "schedule": "constant"}
+    usual = placed("dare", small, tmp_path, train=train)
+    released = placed("dare", small, tmp_path, train=train, sizes={"frozen-from": "train"})
+    assert usual.folder != released.folder
+    assert "frozen-from" not in usual.sizes.as_json() and released.sizes.as_json()["frozen-from"] == "train"
+    cell = DareCell(released)
+    made = cell.adversarial("fgsm", "test")
+    own = set(cell.ground.train.index.tolist())
+    assert len(made) > 0 and set(made.index.tolist()) <= own
+    labels = dict(zip(cell.ground.train.index.tolist(), cell.ground.train.labels.tolist(), strict=True))
+    assert [labels[index] for index in made.index.tolist()] == made.labels.tolist()
+    paths = list((released.folder / "sets").iterdir())
+    assert [read_set(path).split for path in paths] == ["train"]
+    with pytest.raises(UserError, match=r"sizes\.frozen-from: should be 'test' or 'train'"):
+        placed("dare", small, tmp_path, sizes={"frozen-from": "validation"})
 
 
 def test_uncertainty_is_a_chain_of_commands_that_share_their_folders(small: Path, tmp_path: Path) -> None:

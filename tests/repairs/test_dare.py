@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,13 @@ def test_the_score_is_accuracy_on_adversarial_sets_where_they_are_given(
     assert done.tuned.best.score == max(one.score for one in done.tuned.trials if one.allowed)
 
 
+def test_a_set_without_an_image_in_need_says_how_to_make_one(made: Run, fooling: dict[str, Path]) -> None:
+    found = ground_of(made)
+    others = found.aside.take(torch.arange(300, 305))  # the set has the first 300
+    with pytest.raises(UserError, match=r"twins: .* no image among the 5 .*; attack all of the train part, or some by"):
+        saved("twins", [fooling["aside"]], found.model, others)
+
+
 def test_sets_of_test_images_are_refused(made: Run, fooling: dict[str, Path], tmp_path: Path) -> None:
     for more in ({"select_on": (fooling["test"],)}, {"variant": "dare-adv", "twins": (fooling["test"],)}):
         with pytest.raises(UserError, match=r"^(select-on|twins): .* was made from the test part"):
@@ -159,6 +167,71 @@ def test_sets_of_test_images_are_refused(made: Run, fooling: dict[str, Path], tm
     with pytest.raises(UserError, match="twins belong to the variant dare-adv, but the variant is dare"):
         Dare(twins=(fooling["aside"],))
     assert not (tmp_path / "tuned").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"variant": "dare-s", "q": 50}, "q: the variant dare-s makes no use of it"),
+        ({"variant": "dare-sl", "reading": "set-mean"}, "reading: the variant dare-sl makes no use of it"),
+        ({"variant": "dare-sl", "p": 0}, "p: the variant dare-sl makes no use of it"),
+        ({"reading": "nnslicer", "q": 50}, "q: the reading nnslicer makes no use of it"),
+        ({"variant": "dare-adv", "epsilon": 0.1, "twins": ("a",)}, "epsilon: twins that are given make no use of it"),
+    ],
+)
+def test_settings_without_use_are_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        Dare(**given)
+    assert Dare(variant="dare-s", p=0, q=95).p == 0  # a default may be said
+
+
+def test_slices_that_are_handed_in_are_what_was_asked_for(made: Run, tmp_path: Path) -> None:
+    found = ground_of(made)
+    few = found.train.take(torch.arange(200))
+    of_two = slices_of(found.model, few, classes=[0, 3])
+    with pytest.raises(UserError, match="slices: they are of 2 classes, but all 10 tune"):
+        dare(made, ground=found, slices=of_two, out=tmp_path / "no")
+    whole = slices_of(found.model, few, q=20)
+    with pytest.raises(UserError, match=r"slices: they were cut by paper at q = 20, but paper at q = 95 is asked for"):
+        dare(made, ground=found, slices=whole, out=tmp_path / "no")
+    with pytest.raises(UserError, match=r"slices: they were cut by paper at q = 20, but nnslicer is asked for"):
+        dare(made, Dare(reading="nnslicer"), ground=found, slices=whole, out=tmp_path / "no")
+    assert not (tmp_path / "no").exists()
+
+
+def test_selection_images_need_not_be_mined_where_others_choose(
+    made: Run, fooling: dict[str, Path], tmp_path: Path
+) -> None:
+    found = ground_of(made)
+    mined = mine(found.model, found.history, found.mining, target_layer(found.model))
+    told: dict[str, Any] = {"ground": found, "mined": mined}
+    with pytest.raises(UserError, match="no historical model knows any of the 120 images better"):
+        dare(made, Dare(**QUICK), out=tmp_path / "no", **told)
+    assert dare(made, Dare(**QUICK), out=tmp_path / "own", score=lambda model: 1.0, **told).tuned.best
+    assert dare(made, Dare(select_on=(fooling["aside"],), **QUICK), out=tmp_path / "set", **told).tuned.best
+
+
+def test_where_no_run_can_be_written_is_said_before_any_work(
+    made: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(sys.modules["ukemi.repairs.dare"], "ground_of", lambda run: pytest.fail("work was begun"))
+    for out in (tmp_path / "file", tmp_path / "file" / "run"):
+        with pytest.raises(UserError, match=r"^out: .*file is a file"):
+            dare(made, out=out)
+
+
+def test_what_cannot_be_sliced_is_said_before_mining(
+    made: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = ground_of(made)
+    gated = torch.nn.Sequential(*found.model.network[:10], torch.nn.LayerNorm(1024), found.model.network[10])
+    monkeypatch.setattr(sys.modules["ukemi.repairs.dare"], "mine", lambda *given, **more: pytest.fail("it was mined"))
+    with pytest.raises(UserError, match=r"\(LayerNorm\) can't be sliced"):
+        dare(made, ground=replace(found, model=gated), out=tmp_path / "no")
+    few = replace(found, train=found.train.take((found.train.labels != 4).nonzero().flatten()))
+    with pytest.raises(UserError, match="there is no sample of class 'Coat' to slice by"):
+        dare(made, ground=few, out=tmp_path / "no")
 
 
 def copied(run: Run, folder: Path) -> Run:

@@ -1,5 +1,6 @@
 """Null controls: as far as the repair, on the same weights, and as long."""
 
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -86,6 +87,16 @@ def test_continued_trains_as_long(made: tuple[Run, Run], tmp_path: Path) -> None
     said = read_about(done)
     assert (said["repair"], said["kind"], said["images"]) == ("null", "continued", 300)
     assert said["origin_model"] == about["origin_model"] and said["like"] == str(tuned.folder.resolve())
+
+
+def test_a_repair_by_one_image_has_its_control(made: tuple[Run, Run], tmp_path: Path) -> None:
+    """Training needs two."""
+    run, tuned = made
+    shutil.copytree(tuned.folder, tmp_path / "tuned")
+    about = tmp_path / "tuned" / "repair.json"
+    about.write_text(json.dumps({**json.loads(about.read_text()), "samples": 1, "batch_size": 1}))
+    done = null_control(run, Run(tmp_path / "tuned"), kind="continued", out=tmp_path / "null", quiet=True)
+    assert len(load_sets(Run.config_of(done.folder)).train) == 2 and read_about(done)["images"] == 2
 
 
 @pytest.mark.parametrize("kind", ["random", "continued"])

@@ -283,6 +283,62 @@ def test_the_score_decides_and_reports_count_the_grid() -> None:
     assert heard == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
+def test_a_state_that_is_not_finite_is_never_kept() -> None:
+    model, data, selection = learned()
+    found = tuned_with(model, data, selection, learning_rates=(1e30, 1e-6), allowed_drop=1.0)
+    assert found.best is not None and found.best.learning_rate == 1e-6
+    assert [one.allowed for one in found.trials] == [False, True, True, True]  # the first rate is left at once
+    blind = {"score": lambda one: 0.0, "epochs": 1}
+    found = tuned_with(model, data, selection, learning_rates=(1e30,), allowed_drop=1.0, **blind)
+    assert found.best is None and found.state == {}
+    doubtful = {"score": lambda one: float("nan"), "epochs": 1}
+    assert tuned_with(model, data, selection, learning_rates=(1e-6,), **doubtful).best is None
+
+
+class Cut(nn.Module):
+    """A frozen stem that no gradient goes back through; in place behind the cut."""
+
+    def __init__(self, off: bool) -> None:
+        super().__init__()
+        self.stem, self.conv, self.dense = nn.Conv2d(1, 3, 3), nn.Conv2d(3, 4, 3), nn.Linear(16, 5)
+        self.relu, self.last = nn.LeakyReLU(0.2, inplace=True), nn.Linear(5, len(CLASSES))
+        self.off = off
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.off:
+            with torch.no_grad():
+                x = self.stem(x)
+        else:
+            x = self.stem(x).detach()
+        return self.last(self.relu(self.dense(self.relu(self.conv(x)).flatten(1))))
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+@pytest.mark.parametrize("off", [True, False])
+def test_a_network_may_cut_its_own_gradients(off: bool, frozen: bool) -> None:
+    torch.manual_seed(0)
+    model, data = Cut(off).double().eval(), some_data(20)
+    model.stem.requires_grad_(not frozen)
+    images, slices = data.images[torch.arange(20)].double(), random_slices(model, 0.6)
+    layers = trainable_layers(model)
+    tuner = Tuner(copy.deepcopy(model), layers, cross_entropy, slices, 1e-3)
+    tuner.step(images, data.labels, torch.zeros(20, 1))
+    for klass in range(len(CLASSES)):
+        rows = data.labels == klass
+        loss = F.cross_entropy(model(images[rows]), data.labels[rows], reduction="sum") / 20
+        for name in ("conv.weight", "dense.weight", "last.weight"):
+            weight = model.get_parameter(name)
+            (plain,) = torch.autograd.grad(loss, weight, retain_graph=True)
+            tuner.weights[name].grad -= torch.where(slices.mask(name, klass, weight), plain, 0)
+    for name in ("conv.weight", "dense.weight", "last.weight"):
+        assert float(tuner.weights[name].grad.abs().max()) < 1e-12  # nothing but these gradients was in it
+        assert not torch.equal(tuner.weights[name], model.get_parameter(name))
+    assert torch.equal(tuner.model.stem.weight, model.stem.weight)
+    through = Tuner(copy.deepcopy(model), layers[:-1], regression(target_layer(model), slices), slices, 1e-3)
+    through.step(images, data.labels, torch.rand(20, 5).double())
+    assert not torch.equal(through.weights["conv.weight"], model.get_parameter("conv.weight"))
+
+
 def test_tuning_reaches_its_targets() -> None:
     model, data = residual(), some_data(40)
     layer = target_layer(model)

@@ -30,6 +30,9 @@ def test_the_papers_figures_stand_beside_ours() -> None:
     dare, rand, adv = rows.rows
     assert dare[:5] == ["dare", "3", "80.0 ± 0.0 (9.5)", "60.0 ± 10.0 (1)", "60.0 ± 10.0 (2)"]
     assert rand[:3] == ["rand", "1", "-"] and adv[:3] == ["adv bim", "0", "open"]
+    for sizes, released in (({}, False), ({"frozen-from": "train"}, True)):
+        (said,) = dare_tables.main_section("c", [line("dare", 0, 0.5, sizes=sizes)], ["dare"], {}).said
+        assert ("images that the base model was trained on" in said) == released
 
 
 def test_the_verdict_is_the_lead_over_the_better_control_seed_by_seed() -> None:
@@ -45,6 +48,8 @@ def test_the_verdict_is_the_lead_over_the_better_control_seed_by_seed() -> None:
     # one seed: sqrt((0.5 * 0.5 + 0.4 * 0.6) / 100) = 0.07, so 0.1 is not twice that; distances get no verdict
     assert alone.table.rows[0][2:5] == ["no", "+10.0 points", "7.0 points"] and alone.table.rows[3][4] == "no verdict"
     assert dare_tables.verdict_section("c", [line("dare", 0, 0.5)]).said[-1].startswith("Open")
+    missed = [line(method, 0, 0.5, missed=True) for method in ("dare", "null random", "null continued")]
+    assert dare_tables.verdict_section("c", missed).said[-1] == "No verdict: DARE lost too much accuracy."
 
 
 def test_variants_are_relative_to_dare_with_the_same_seed() -> None:
@@ -57,7 +62,7 @@ def test_variants_are_relative_to_dare_with_the_same_seed() -> None:
 def test_a_scenario_has_one_winner_among_those_that_all_have() -> None:
     more = [*lines(), *(line("adv bim", seed, 0.9 if seed else 0.0) for seed in range(3))]
     rows = dare_tables.best_section({"c": more, "other": []}).table
-    assert rows is not None and rows.rows[0] == ["as in the paper", "5", "dare 5"]  # 0.6 and 0.6: the first one
+    assert rows is not None and rows.rows[0] == ["as in the paper", "5", "tie 5"]  # 0.6 and 0.6
     more[-1] = line("adv bim", 2, 1.0)
     better = dare_tables.best_section({"c": more}).table
     assert better is not None and better.rows[0][2] == "adv bim 5"

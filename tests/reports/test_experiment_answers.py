@@ -84,6 +84,8 @@ def test_scenarios_are_counted() -> None:
         f"DARE is best in 1 of {many} scenarios; the best baseline is adv bim with {many - 1}."
     ]
     assert best_in({"c": found[:1]}) == []
+    level = [found[0], {**found[0], "method": "adv fgsm"}]
+    assert best_in({"c": level}) == ["DARE is best in 0 of 5 scenarios; 5 ties."]
 
 
 def marks(picture: Any) -> int:

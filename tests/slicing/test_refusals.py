@@ -4,6 +4,7 @@ import pytest
 import torch
 from branching import branching, samples
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ukemi.errors import UserError
 from ukemi.slicing import slices_of
@@ -42,6 +43,97 @@ def flat_net(*layers: nn.Module) -> nn.Sequential:
 def test_what_cannot_be_sliced_is_named(net, said: str) -> None:
     with pytest.raises(UserError, match=said):
         slices_of(net(), samples(4, 2))
+
+
+def test_only_the_output_may_be_a_softmax() -> None:
+    inner = nn.Sequential(nn.Flatten(), nn.Linear(32, 4), nn.Softmax(1), nn.Linear(4, 2)).double()
+    with pytest.raises(UserError, match=r"layer '2' \(Softmax\) can't be sliced: only the output may be a softmax"):
+        slices_of(inner, samples(4, 2))
+    over_images = nn.Sequential(nn.Flatten(), nn.Linear(32, 2), nn.LogSoftmax(0)).double()
+    with pytest.raises(UserError, match="over the classes"):
+        slices_of(over_images, samples(4, 2))
+
+
+class Filtered(nn.Module):
+    """A convolution as a function, with the model's own weight or a fixed one, then a Linear."""
+
+    def __init__(self, trained: bool) -> None:
+        super().__init__()
+        self.kernel, self.head = nn.Parameter(torch.rand(3, 2, 1, 1), requires_grad=trained), nn.Linear(48, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(F.conv2d(x, self.kernel).flatten(1))
+
+
+class Centred(nn.Conv2d):
+    """Its weight is not the one that it works with."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.conv2d(x, self.weight - self.weight.mean((1, 2, 3), keepdim=True), self.bias)
+
+
+class Renamed(nn.Conv2d):
+    """A plain convolution under another name."""
+
+
+@pytest.mark.parametrize(
+    ("net", "said"),
+    [
+        (lambda: Filtered(True), r"operation 'conv2d' \(at 'conv2d'\) can't be sliced"),
+        (
+            lambda: nn.Sequential(nn.ConvTranspose2d(2, 3, 1), nn.ReLU(), nn.Flatten(), nn.Linear(48, 2)),
+            r"layer '0' \(ConvTranspose2d\) can't be sliced",
+        ),
+        (lambda: nn.Sequential(nn.Flatten(2), nn.Conv1d(2, 3, 1), nn.Flatten(), nn.Linear(48, 2)), r"'1' \(Conv1d\)"),
+    ],
+)
+def test_weights_before_the_first_layer_that_can_be_sliced_are_named(net, said: str) -> None:
+    """Passed over in silence, the network would keep weights that are in no slice."""
+    with pytest.raises(UserError, match=said):
+        slices_of(net().double(), samples(4, 2))
+
+
+def test_a_fixed_filter_may_come_first() -> None:
+    assert list(slices_of(Filtered(False).double(), samples(4, 2)).synapses) == ["head.weight"]
+
+
+def test_a_layer_that_computes_something_else_is_named() -> None:
+    def net(first: nn.Module) -> nn.Module:
+        return nn.Sequential(first, nn.ReLU(), nn.Flatten(), nn.Linear(48, 2)).double()
+
+    with pytest.raises(UserError) as caught:
+        slices_of(net(Centred(2, 3, 1)), samples(4, 2))
+    assert str(caught.value) == (
+        "model: layer '0' (Centred) can't be sliced: it doesn't compute what a Conv2d with its weight does."
+    )
+    hooked = net(nn.Conv2d(2, 3, 1))
+    hooked[0].register_forward_hook(lambda module, given, output: -output)
+    with pytest.raises(UserError, match=r"layer '0' \(Conv2d\) can't be sliced: it doesn't compute"):
+        slices_of(hooked, samples(4, 2))
+    assert "0.weight" in slices_of(net(Renamed(2, 3, 1)), samples(4, 2)).synapses
+
+
+def test_layers_that_share_a_weight_are_named() -> None:
+    net = nn.Sequential(nn.Flatten(), nn.Linear(32, 32), nn.Linear(32, 32), nn.Linear(32, 2)).double()
+    net[2].weight = net[1].weight
+    with pytest.raises(UserError, match="layers '1' and '2' share one weight, so they can't be sliced"):
+        slices_of(net, samples(4, 2))
+
+
+@pytest.mark.parametrize("multiplied", [True, False])
+def test_a_constant_that_widens_is_named(multiplied: bool) -> None:
+    class Wide(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.head = nn.Conv2d(2, 1, 1), nn.Linear(48, 2)
+            self.register_buffer("per_channel", torch.rand(3, 1, 1))
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.conv(x)
+            return self.head((x * self.per_channel if multiplied else x + self.per_channel).flatten(1))
+
+    with pytest.raises(UserError, match=r"operation '(mul|add)' .* its constant makes more numbers of one"):
+        slices_of(Wide().double(), samples(4, 2))
 
 
 @pytest.mark.parametrize(

@@ -340,6 +340,63 @@ def test_a_layer_that_runs_twice_adds_up() -> None:
     assert found["one.weight"].equal(parts["1.weight"] + parts["3.weight"])
 
 
+class Answering(nn.Module):
+    def __init__(self, end) -> None:
+        super().__init__()
+        self.one, self.head, self.end = nn.Linear(32, 5), nn.Linear(5, 2), end
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.end(self.head(F.relu(self.one(x.flatten(1)))))
+
+
+@pytest.mark.parametrize("reading", ["paper", "set-mean", "nnslicer"])
+@pytest.mark.parametrize(
+    "end",
+    [nn.LogSoftmax(1), lambda x: F.log_softmax(x, dim=-1), lambda x: x.softmax(1)],
+    ids=["layer", "call", "method"],
+)
+def test_a_softmax_at_the_end_changes_nothing(end, reading) -> None:
+    plain, model, data = Answering(nn.Identity()).double(), Answering(end).double(), samples(6, 2)
+    model.load_state_dict(plain.state_dict())
+    wanted, found = (slices_of(net, data, reading=reading, q=40) for net in (plain, model))
+    for name, contribution in wanted.contributions.items():
+        assert contribution.any() and found.contributions[name].equal(contribution)
+
+
+class Spelled(nn.Module):
+    """Two convolutions, joined or added by a call of one's choice, means over places, a Linear."""
+
+    def __init__(self, both, wide: int = 3) -> None:
+        super().__init__()
+        self.one, self.two, self.head = nn.Conv2d(2, 3, 1), nn.Conv2d(2, 3, 1), nn.Linear(wide, 2)
+        self.both = both
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.both(self.one(x), self.two(x)).mean((2, 3), keepdim=True).squeeze(3).squeeze(2))
+
+
+@pytest.mark.parametrize("reading", ["paper", "nnslicer"])
+@pytest.mark.parametrize(
+    ("plain", "spelled"),
+    [
+        (lambda a, b: a + b, lambda a, b: torch.add(a, other=b)),
+        (lambda a, b: a + b, lambda a, b: torch.add(input=a, other=b)),
+        (lambda a, b: a - b, lambda a, b: a.sub(other=b)),
+        (lambda a, b: torch.cat([a, b], 1), lambda a, b: torch.cat([a, b], axis=1)),
+    ],
+    ids=["other", "both", "method", "axis"],
+)
+def test_the_spelling_of_a_call_changes_nothing(plain, spelled, reading) -> None:
+    wide = 6 if "cat" in plain.__code__.co_names else 3
+    model, data = Spelled(plain, wide).double(), samples(6, 2)
+    wanted = slices_of(model, data, reading=reading)
+    again = Spelled(spelled, wide).double()
+    again.load_state_dict(model.state_dict())
+    found = slices_of(again, data, reading=reading)
+    for name, contribution in wanted.contributions.items():
+        assert contribution.any() and found.contributions[name].equal(contribution)
+
+
 def test_shortened_weights_are_the_ones_that_count() -> None:
     short = MaxNormLinear(32, 5, 0.1).double()
     plain = nn.Linear(32, 5).double()

@@ -76,6 +76,31 @@ def test_a_layer_ends_behind_its_norm_and_activation(name: str, after: list[str]
         torch.testing.assert_close(activation_of(net, images, layer), mean)
 
 
+def test_dropout_may_lie_between_a_layer_and_its_norm_or_activation() -> None:
+    net = nn.Sequential(nn.Conv2d(2, 3, 1), nn.Dropout(), nn.BatchNorm2d(3), nn.Identity(), nn.ReLU(), nn.Dropout())
+    net = nn.Sequential(*net, nn.Flatten(), nn.Linear(48, 2)).eval()
+    assert [layer.after for layer in key_layers(net)] == ["4", "7"]  # no further than the activation
+    images = torch.randn(3, 2, 4, 4)
+    torch.testing.assert_close(activation_of(net, images, "0"), net[:5](images).mean((2, 3)))
+
+
+def test_norm_as_a_function_belongs_to_its_layer() -> None:
+    class Functional(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.head = nn.Conv2d(2, 3, 1), nn.Linear(3, 2)
+            self.register_buffer("mean", torch.rand(3))
+            self.register_buffer("variance", torch.rand(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(F.relu(F.batch_norm(self.conv(x), self.mean, self.variance)).mean((2, 3)))
+
+    net, images = Functional().eval(), torch.randn(3, 2, 4, 4)
+    assert key_layers(net)[0].after == "relu"
+    seen = F.relu(F.batch_norm(net.conv(images), net.mean, net.variance)).mean((2, 3))
+    torch.testing.assert_close(activation_of(net, images, "conv"), seen)
+
+
 def test_the_last_layer_gives_the_logits() -> None:
     for name in ("demo-cnn", "nin"):
         net = models.create(name, classes=3, channels=1, size=(28, 28)).eval()

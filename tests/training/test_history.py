@@ -136,12 +136,16 @@ def test_no_history_and_an_incomplete_one(made: Run, tmp_path: Path) -> None:
     bare = copied(made, tmp_path / "bare", history="0")
     with pytest.raises(UserError, match=r"history: .*bare kept none; train with --history half"):
         History(bare)
-    with pytest.raises(UserError, match=r"history: .*one kept the finished model alone; train with --history half"):
+    with pytest.raises(UserError, match=r"history: .*one kept the finished model alone; .* half, for 3 epochs or more"):
         History(copied(made, tmp_path / "one", history="1"))
     cut = copied(made, tmp_path / "cut")
     history_path(cut, 2).unlink()
     with pytest.raises(UserError, match=r"history: .*cut lacks epoch 2"):
         History(cut)
+    torn = copied(made, tmp_path / "torn")
+    history_path(torn, 2).write_bytes(history_path(made, 2).read_bytes()[:200])
+    with pytest.raises(UserError, match=r"^history: .*epoch-0002.safetensors is truncated"):
+        History(torn).weights(2)
 
 
 def test_a_history_of_another_model_is_refused(made: Run, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from ukemi.cli.parse import parse
 from ukemi.errors import UserError, field_called
 from ukemi.schema import Number
 from ukemi.slicing import Reading, slices_of, write_slices
+from ukemi.training.checkpoints import check_folder
 from ukemi.training.config import device_of
 from ukemi.training.setup import fixed_subset
 
@@ -104,5 +105,4 @@ def _check(config: SliceConfig) -> None:
     for name, belongs in (("theta", nnslicer), ("q", not nnslicer)):
         if not belongs and getattr(config, name) != SliceConfig.model_fields[name].default:
             raise UserError(f"{name}: the reading {config.reading} makes no use of it.")
-    if _out(config).is_file():
-        raise UserError(f"out: {_out(config)} is a file; a folder is needed.")
+    check_folder(_out(config))

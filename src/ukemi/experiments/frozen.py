@@ -6,10 +6,10 @@ from dataclasses import replace
 from functools import cached_property, partial
 from math import prod
 from time import perf_counter
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from ukemi.attacks.config import AttackConfig
 from ukemi.attacks.fgsm import fgsm
@@ -67,7 +67,15 @@ class DareSizes(Schema):
     carlini_steps: int = Field(1000, ge=1)
     """released: 10,000, with an early abort that ends most searches long before"""
     carlini_searches: int = Field(9, ge=1)
+    frozen_from: Literal["test", "train"] = "test"
+    """of which images frozen sets are made; train: those that the base run was trained on, as the released code does"""
     grids: Grids = Grids()
+
+    @model_serializer(mode="wrap")
+    def _plain(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Test images go without saying: folders and lines keep the names that they had before there was a choice."""
+        told: dict[str, Any] = usual(self)
+        return {name: value for name, value in told.items() if (name, value) != ("frozen_from", "test")}
 
     def as_json(self) -> dict[str, Any]:
         told = self.model_dump(mode="json")
@@ -96,6 +104,11 @@ class Frozen:
     @cached_property
     def test(self) -> Data:
         return trained_model(self.run, self.config, load_sets(self.config).test)[1].to(self.config.chosen_device())
+
+    @property
+    def frozen_images(self) -> Data:
+        """What frozen sets are made of."""
+        return self.test if self.sizes.frozen_from == "test" else self.ground.train
 
     def timed(self, name: str, work: Callable[[], T]) -> T:
         """Does a piece of work and keeps how long it took."""
@@ -135,7 +148,7 @@ class Frozen:
 
     def images_for(self, part: str) -> Data:
         """Images that the base model recognises, a fixed choice."""
-        source = {"test": self.test, "tuning": self.ground.mining, "choosing": self.ground.selection}[part]
+        source = {"test": self.frozen_images, "tuning": self.ground.mining, "choosing": self.ground.selection}[part]
         model = self.ground.model
         chunk, device = default_chunk((source.channels, *source.size), home_of(model)), home_of(model)
         order = torch.arange(len(source)).split(16 * chunk)
@@ -147,7 +160,7 @@ class Frozen:
         """The fooling images of one attack; empty where it fools nobody."""
         told, attack = self.attack(name)
         few: Data | None = None
-        blocks, split = [], "test" if part == "test" else "train"
+        blocks, split = [], self.sizes.frozen_from if part == "test" else "train"
         for at in range(-(-getattr(self.sizes, part) // BLOCK)):
             path = self.folder / "sets" / f"{part}-{name}-{at}.safetensors"
             if not path.exists():

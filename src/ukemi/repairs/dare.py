@@ -36,6 +36,7 @@ from ukemi.repairs.tuning import (
 from ukemi.repairs.twins import joined, saved, twins_of
 from ukemi.schema import Number, Schema
 from ukemi.slicing import KeyLayer, Reading, Slices, check_slices, slices_of
+from ukemi.slicing.slicing import check_sliceable
 from ukemi.training import Run
 from ukemi.training.sets import weights_hash
 
@@ -78,9 +79,19 @@ class Dare(Schema):
     def _fits(self) -> "Dare":
         if self.twins and self.variant != "dare-adv":
             raise UserError(f"twins belong to the variant dare-adv, but the variant is {self.variant}.")
-        if self.epsilon != type(self).model_fields["epsilon"].default and self.variant != "dare-adv":
+        if self._told("epsilon") and self.variant != "dare-adv":
             raise UserError(f"epsilon belongs to the variant dare-adv, but the variant is {self.variant}.")
+        if self._told("epsilon") and self.twins:
+            raise UserError("epsilon: twins that are given make no use of it.")
+        for name, used in (("q", self.sliced), ("reading", self.sliced), ("p", self.variant != "dare-sl")):
+            if self._told(name) and not used:
+                raise UserError(f"{name}: the variant {self.variant} makes no use of it.")
+        if self._told("q") and self.reading == "nnslicer":
+            raise UserError("q: the reading nnslicer makes no use of it.")
         return self
+
+    def _told(self, name: str) -> bool:
+        return bool(getattr(self, name) != type(self).model_fields[name].default)
 
     @property
     def sliced(self) -> bool:
@@ -130,13 +141,16 @@ def dare(
     folder = free_folder(run, out, told.variant)
     ground = ground or ground_of(run)
     model, layer = ground.model, target_layer(ground.model, told.p)
-    _check_given(mined, slices, model, layer)
+    _check_given(told, ground, mined, slices, layer)
+    if told.sliced and slices is None:
+        check_sliceable(model, ground.train, told.reading)
     select_on = saved("select-on", told.select_on, model, ground.selection)
     twins = saved("twins", told.twins, model, ground.mining)
     seconds: dict[str, float] = {}
     with _timed(seconds, "mining"):
         found = _mined(told, ground, layer, _part(report, "mine")) if mined is None else mined
-        mined, chosen = found.among(ground.mining), found.among(ground.selection)
+        mined = found.among(ground.mining)
+        chosen = None if score or select_on is not None else found.among(ground.selection)
         samples = _samples(told, ground, mined, twins)
     with _timed(seconds, "slicing"):
         if not told.sliced:
@@ -164,19 +178,36 @@ def dare(
     if tuned.best is None:
         raise LimitMissed(
             f"repair: every tuned state lost more than {100 * told.allowed_drop:g} points of accuracy on the"
-            f" {len(ground.selection)} selection images, so nothing was written; lower --learning-rates."
+            f" {len(ground.selection)} selection images{_or_not_finite(tuned)}, so nothing was written; lower"
+            " --learning-rates."
         )
     done = Dared(Run(folder), mined, tuned, len(samples), *_shares(slices, layer, layers), seconds)
     _write(told, ground, done, layer)
     return done
 
 
-def _check_given(mined: Mined | None, slices: Slices | None, model: nn.Module, layer: KeyLayer) -> None:
-    if slices is not None:
-        check_slices(slices, model)
+def _or_not_finite(tuned: Tuned) -> str:
+    whole = all(isfinite(one.loss) and isfinite(one.score) for one in tuned.trials)
+    return "" if whole else " or is not finite"
+
+
+def _check_given(told: Dare, ground: Ground, mined: Mined | None, slices: Slices | None, layer: KeyLayer) -> None:
+    if slices is not None and told.sliced:
+        check_slices(slices, ground.model)
+        _check_cut(told, ground, slices)
     if mined is not None and mined.targets.shape[1] != layer.outputs:
         width = mined.targets.shape[1]
         raise UserError(f"mined: its targets have {width} neurons, but layer {layer.name} has {layer.outputs}.")
+
+
+def _check_cut(told: Dare, ground: Ground, slices: Slices) -> None:
+    """What is handed in has to be what repair.json will say."""
+    if slices.classes != ground.train.classes:
+        raise UserError(f"slices: they are of {len(slices.classes)} classes, but all {len(ground.train.classes)} tune.")
+    cuts = [(one.reading, None if one.reading == "nnslicer" else one.q) for one in (slices, told)]
+    if cuts[0] != cuts[1]:
+        said = [reading + ("" if q is None else f" at q = {q:g}") for reading, q in cuts]
+        raise UserError(f"slices: they were cut by {said[0]}, but {said[1]} is asked for.")
 
 
 def _mined(told: Dare, ground: Ground, layer: KeyLayer, report: Report | None) -> Mined:
@@ -209,10 +240,11 @@ def _tuned_layers(told: Dare, model: nn.Module) -> list[KeyLayer]:
     return layers if told.variant == "dare-sl" else layers[: len(layers) - told.p]
 
 
-def _score(select_on: Data | None, chosen: Mined, loss: Loss) -> Score:
+def _score(select_on: Data | None, chosen: Mined | None, loss: Loss) -> Score:
     """Accuracy on adversarial images where there are any, else the loss on the mined selection images, turned round."""
     if select_on is not None:
         return lambda model: accuracy(model, select_on, home_of(model))[0]
+    assert chosen is not None
     return lambda model: -mean_loss(model, chosen, loss)
 
 

@@ -103,7 +103,7 @@ def _continued(run: Run, like: Run, seed: int, folder: Path, quiet: bool) -> Run
         if name not in about:
             raise UserError(f"like: {REPAIR} in {like.folder} doesn't say its {name}, so no training can be as long.")
     _, test = trained_model(run, config, sets.test)
-    few = fixed_subset(data, min(int(about["images"]), len(data)), seed)
+    few = fixed_subset(data, min(max(2, int(about["images"])), len(data)), seed)  # training needs two
     told = further(
         config,
         run,

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import isnan
 from typing import Protocol
 
 import torch
@@ -85,17 +86,26 @@ def class_gradients(
     """
     taken: list[tuple[KeyLayer, Tensor, list[Tensor]]] = []
 
-    def note(layer: KeyLayer, module: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> None:
+    def note(layer: KeyLayer, module: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        if not torch.is_grad_enabled():  # the network itself keeps gradients off here
+            return output
+        if not output.requires_grad:  # it cut the way to the images: the way back ends here
+            starts.append(output.detach().requires_grad_())
+            output = starts[-1].clone()
         arriving: list[Tensor] = []
         output.register_hook(arriving.append)
         # a copy, since the network may write into its tensor later
         taken.append((layer, given[0].detach().clone(), arriving))
+        return output
 
     images = images.detach().requires_grad_()
+    starts = [images]
     with ExitStack() as hooks:
         for layer in layers:
             hooks.callback(model.get_submodule(layer.name).register_forward_hook(partial(note, layer)).remove)
-        torch.autograd.grad(losses(images).mean(), images)
+        loss = losses(images).mean()
+        if loss.requires_grad:
+            torch.autograd.grad(loss, starts, allow_unused=True)
     for layer, given, arriving in taken:
         for gradient in arriving:  # none where the layer does not lead to the loss
             for klass, rows in runs:
@@ -191,7 +201,7 @@ class Trial:
     score: float
     """the highest is kept"""
     allowed: bool
-    """whether accuracy fell by no more than is allowed"""
+    """whether accuracy fell by no more than is allowed, and all numbers are finite"""
 
 
 @dataclass(frozen=True)
@@ -260,8 +270,8 @@ def search_grid(
     """Walks `epochs` epochs with what is `made` for each learning rate; the state after each epoch is a candidate.
 
     After every epoch accuracy is measured on the selection images; a rate is left as soon as it has fallen by more than
-    `allowed_drop` (0.1 is 10 percentage points), and such a state is never kept. Of the others the one with the highest
-    `score` is; ties go to what was tried first.
+    `allowed_drop` (0.1 is 10 percentage points) or a weight is not finite, and such a state is never kept. Of the
+    others the one with the highest `score` is; ties go to what was tried first.
     """
     device = home_of(model)
     before = accuracy(model, selection, device)[0]
@@ -271,9 +281,9 @@ def search_grid(
         tuner = made(rate)
         for epoch in range(epochs):
             mean = _pass(tuner, samples, batch_size, seed, epoch)
-            now = accuracy(tuner.model, selection, device)[0]
-            allowed = now >= before - allowed_drop - 1e-9
-            trials.append(Trial(rate, epoch + 1, mean, now, score(tuner.model), allowed))
+            now, liked = accuracy(tuner.model, selection, device)[0], score(tuner.model)
+            allowed = now >= before - allowed_drop - 1e-9 and not isnan(liked) and _finite(tuner.model)
+            trials.append(Trial(rate, epoch + 1, mean, now, liked, allowed))
             if report is not None:
                 report(number * epochs + (epoch + 1 if allowed else epochs), len(learning_rates) * epochs)
             if not allowed:
@@ -281,6 +291,10 @@ def search_grid(
             if best is None or trials[-1].score > best.score:
                 best, state = trials[-1], {name: one.clone() for name, one in tuner.model.state_dict().items()}
     return Tuned(before, tuple(trials), best, state)
+
+
+def _finite(model: nn.Module) -> bool:
+    return all(bool(one.isfinite().all()) for one in model.state_dict().values())
 
 
 def _pass(tuner: Steps, samples: Mined, batch_size: int, seed: int, epoch: int) -> float:

@@ -56,7 +56,10 @@ def _saved(field: str, path: Path, model: nn.Module, among: Data) -> Data:
     data = in_classes(as_data(found), among.classes)
     rows = torch.isin(data.index, among.index.cpu()).nonzero().flatten()
     if not len(rows):
-        raise UserError(f"{field}: {path} has no image among the {len(among)} that it is needed for.")
+        raise UserError(
+            f"{field}: {path} has no image among the {len(among)} that it is needed for; attack all of the train part,"
+            " or some by another --seed than the run's, which draws those that select first."
+        )
     return data.take(rows)
 
 

@@ -9,6 +9,7 @@ from ukemi.data import as_float
 from ukemi.errors import UserError
 from ukemi.experiments.dare import DareCell
 from ukemi.models.inference import logits
+from ukemi.reports.gallery import name_of
 from ukemi.reports.pictures import nine_maps
 
 COLUMNS = {"original": "original", "tuned on C&W": "adv cw", "DARE": "dare"}
@@ -16,22 +17,22 @@ ROWS = {"clean": "clean", "cw": "C&W", "bim": "BIM"}
 
 
 def heat_maps(cell: DareCell, path: Path) -> None:
-    """Writes the picture, with the first test image that C&W and BIM both turned; each map is for the model's own
-    answer."""
+    """Writes the picture, with the first image that C&W and BIM both turned; each map is for the model's own answer."""
     models = {name: cell.made(method) for name, method in COLUMNS.items()}
     there = {name: model for name, model in models.items() if model is not None}
-    parts = {"clean": cell.test} | {name: cell.adversarial(name, "test") for name in ("cw", "bim")}
+    clean = cell.frozen_images
+    parts = {"clean": clean} | {name: cell.adversarial(name, "test") for name in ("cw", "bim")}
     both = torch.isin(parts["cw"].index, parts["bim"].index)
     if not bool(both.any()):
-        raise UserError("figure: no test image was turned by C&W and by BIM.")
+        raise UserError("figure: no image was turned by C&W and by BIM.")
     index = parts["cw"].index[both][0]
     images = torch.cat([as_float(part.images[part.index == index][:1]) for part in parts.values()])
-    label = cell.test.classes[int(cell.test.labels[cell.test.index == index][0])]
+    label = clean.classes[int(clean.labels[clean.index == index][0])]
     maps, said = [], []
     for model in there.values():
         answers = logits(model, images, len(images)).argmax(1)
         maps.append(grad_cam(model, images, answers).cpu())
-        said.append([cell.test.classes[int(one)] for one in answers])
+        said.append([name_of(clean.classes, int(one)) for one in answers])
     rows = [f"{ROWS[name]}: {label}" for name in parts]
     path.parent.mkdir(parents=True, exist_ok=True)
     nine_maps(images.cpu(), torch.stack(maps, 1), rows, list(there), list(zip(*said, strict=True))).save(path)

@@ -24,6 +24,8 @@ RULE = (
     "Rule: its lead over the better of the two controls with the same seed is, on average, more than twice its standard"
     " error (over the seeds; of one seed: that of two shares of so many images, and no verdict on distances)."
 )
+TIE = "tie"
+"""a scenario that nobody wins: DARE stands first in every list and would get it otherwise"""
 Paper = Mapping[str, Any]
 
 
@@ -46,7 +48,10 @@ def main_section(name: str, lines: Lines, methods: Sequence[str], paper: Paper) 
     names += ["white-box PGD 8/255", "C&W success", "C&W distance", "chosen: rate, epochs"]
     rows = [_row(lines, method, paper.get(method, {})) for method in methods]
     said = "Accuracy on frozen sets and under attack, in percent; the paper's figures in brackets; - where every state"
-    return Section(f"Frozen sets and attacks: {name}", [f"{said} lost too much accuracy."], Rows(names, rows))
+    said += " lost too much accuracy."
+    if any(line.get("sizes", {}).get("frozen-from") == "train" for line in lines):
+        said += " Frozen sets are made of images that the base model was trained on, as the released code does."
+    return Section(f"Frozen sets and attacks: {name}", [said], Rows(names, rows))
 
 
 def _row(lines: Lines, method: str, paper: Paper) -> list[str]:
@@ -74,7 +79,9 @@ def verdict_section(name: str, lines: Lines) -> Section:
     kept = {method: seeded(held(lines, method)) for method in ("dare", *NULLS)}
     seeds = [seed for seed in kept["dare"] if all(seed in one for one in kept.values())]
     if not seeds:
-        return Section(title, [RULE, "Open: DARE and both controls are needed."])
+        missed = bool(of(lines, "dare")) and not kept["dare"]
+        said = "No verdict: DARE lost too much accuracy." if missed else "Open: DARE and both controls are needed."
+        return Section(title, [RULE, said])
     rows, won = [], []
     for measure, value in MEASURES.items():
         cells, ahead = _lead(kept, seeds, measure, value)
@@ -203,7 +210,7 @@ def best_section(groups: Mapping[str, Lines]) -> Section:
 
 
 def winners(lines: Lines, names: Sequence[str]) -> list[str]:
-    """The best method of every scenario of a cell."""
+    """The best method of every scenario of a cell; two that are equally good are a tie."""
     kept = {name: seeded(held(lines, name)) for name in names}
     kept = {name: own for name, own in kept.items() if own}
     seeds = set.intersection(*(set(own) for own in kept.values())) if kept else set()
@@ -213,5 +220,6 @@ def winners(lines: Lines, names: Sequence[str]) -> list[str]:
     for attack in MINIMAL:
         if all(attack in kept["dare"][seed]["frozen"]["minimal"] for seed in seeds):
             means = {name: mean(own[seed]["frozen"]["minimal"][attack] for seed in seeds) for name, own in kept.items()}
-            found.append(max(means, key=means.__getitem__))
+            first = [name for name, value in means.items() if value > max(means.values()) - 1e-9]
+            found.append(first[0] if len(first) == 1 else TIE)
     return found

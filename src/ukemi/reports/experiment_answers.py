@@ -9,6 +9,7 @@ from ukemi.reports import words
 from ukemi.reports.dare_tables import (
     MEASURES,
     NAMES,
+    TIE,
     VARIANTS,
     above_base,
     held,
@@ -83,11 +84,12 @@ def best_in(groups: Mapping[str, Lines]) -> list[str]:
     first = [one for lines in groups.values() for one in winners(lines, ["dare", *BASELINES])]
     if not first:
         return []
-    others = {name: first.count(name) for name in first if name != "dare"}
+    others = {name: first.count(name) for name in first if name not in ("dare", TIE)}
     said = f"DARE is best in {first.count('dare')} of {words.plural(len(first), 'scenario')}"
     if others:
         most = max(others, key=others.__getitem__)
         said += f"; the best baseline is {most} with {others[most]}"
+    said += f"; {words.plural(first.count(TIE), 'tie')}" * (TIE in first)
     return [f"{said}."]
 
 

@@ -14,6 +14,7 @@ from ukemi.errors import UserError
 from ukemi.models.inference import home_of, logits
 from ukemi.repairs.compared import Column, Columns
 from ukemi.reports import words
+from ukemi.reports.gallery import name_of
 from ukemi.reports.page import flat, template
 from ukemi.reports.pictures import evidence, picture, side_for
 from ukemi.reports.summary import versions
@@ -61,7 +62,7 @@ def _glance(about: Mapping[str, Any], found: Compared | None) -> list[str]:
         "stayed as it was" if abs(change) < 0.05 else f"{'rose' if change > 0 else 'fell'} by {abs(change):.1f} points"
     )
     said = [
-        f"{words.count(about['samples'])} images tuned the network up to layer {about['target_layer']}; accuracy on"
+        f"{words.count(about['samples'])} images tuned {_reach(about)}; accuracy on"
         f" {words.count(about['selection_images'])} images that only select {moved}."
     ]
     if found:
@@ -80,7 +81,7 @@ def _tiles(about: Mapping[str, Any]) -> list[dict[str, str]]:
         (
             "images mined",
             words.count(about["mined"]),
-            f"of {words.count(about['searched'])}: history knew them better",
+            f"of {words.count(about['searched'])}: {_why_mined(about)}",
         ),
         (
             "key neurons",
@@ -96,9 +97,24 @@ def _tiles(about: Mapping[str, Any]) -> list[dict[str, str]]:
     return [{"name": name, "value": value, "note": note} for name, value, note in tiles]
 
 
+def _reach(about: Mapping[str, Any]) -> str:
+    last = about["target_layer"]
+    return "every layer of the network" if _variant(about) == "dare-sl" else f"the network up to layer {last}"
+
+
+def _why_mined(about: Mapping[str, Any]) -> str:
+    return "each with a random epoch's targets" if _variant(about) == "rand" else "history knew them better"
+
+
+def _variant(about: Mapping[str, Any]) -> str:
+    return str(about["settings"]["variant"])
+
+
 def _trial(trial: Mapping[str, Any], about: Mapping[str, Any]) -> tuple[str, list[str]]:
     kept = (trial["learning_rate"], trial["epoch"]) == (about["learning_rate"], about["epochs"])
     fate = "kept" if kept else "" if trial["allowed"] else "too much accuracy lost"
+    if trial["score"] is None and not trial["allowed"]:
+        fate = "not finite"
     numbers = [words.plain(trial[name]) if trial[name] is not None else "not finite" for name in ("loss", "score")]
     return f"{trial['learning_rate']:g}", [
         str(trial["epoch"]),
@@ -135,7 +151,7 @@ def _one_map(
         "after": evidence(image, maps[1], side),
         "smooth": max(image.shape[1:]) > side,
         "label": data.classes[label],
-        "answers": [(data.classes[one], one == label) for one in answers],
+        "answers": [(name_of(data.classes, one), one == label) for one in answers],
     }
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import fx, nn
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.dropout import _DropoutNd
 
 from ukemi.activations.recording import ACTIVATIONS
@@ -17,8 +18,9 @@ ACTIVATING: tuple[Any, ...] = (
     *(F.tanh, torch.tanh, F.sigmoid, torch.sigmoid, F.hardsigmoid, F.logsigmoid, torch.clamp),
     *("relu", "relu_", "tanh", "tanh_", "sigmoid", "sigmoid_", "clamp", "clamp_", "clip"),
 )
+NORMING: tuple[Any, ...] = (F.batch_norm, torch.batch_norm)
 PASSING: tuple[Any, ...] = (
-    *(F.batch_norm, torch.batch_norm, F.dropout, F.dropout2d, F.alpha_dropout, F.feature_alpha_dropout, torch.dropout),
+    *(F.dropout, F.dropout2d, F.alpha_dropout, F.feature_alpha_dropout, torch.dropout),
     *("contiguous", "clone", "detach", "to", "type", "float", "double", "half", "bfloat16"),
 )
 SHAPING: tuple[Any, ...] = (
@@ -35,6 +37,18 @@ JOINING: tuple[Any, ...] = (torch.cat, torch.concat, torch.concatenate)
 MEANS: tuple[Any, ...] = (torch.mean, "mean")
 LARGEST: tuple[Any, ...] = (torch.amax, "amax")
 
+SOFTMAX: tuple[Any, ...] = (
+    *(nn.Softmax, nn.LogSoftmax, F.softmax, F.log_softmax, torch.softmax, torch.log_softmax),
+    *("softmax", "log_softmax"),
+)
+SUMMING: tuple[Any, ...] = (
+    *(_ConvNd, nn.Linear, nn.Bilinear, nn.MultiheadAttention, nn.RNNBase),
+    *(F.linear, F.bilinear, F.conv1d, F.conv2d, F.conv3d),
+    *(F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d),
+    *(operator.matmul, torch.matmul, torch.mm, torch.bmm, torch.einsum, "matmul", "mm", "bmm"),
+)
+"""sums by weights, whether they can be sliced or not"""
+
 MAX_POOLS = (nn.MaxPool2d, F.max_pool2d, torch.max_pool2d)
 AVERAGE_POOLS = (nn.AvgPool2d, F.avg_pool2d)
 ADAPTIVE_POOLS = (nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d, F.adaptive_avg_pool2d, F.adaptive_max_pool2d)
@@ -43,9 +57,9 @@ RESIZING = (nn.Upsample, F.interpolate, nn.ReflectionPad2d, nn.ReplicationPad2d,
 PADDING = (nn.ZeroPad2d, nn.ConstantPad2d, F.pad)
 
 
-def is_norm(module: nn.Module | None) -> bool:
-    """A BatchNorm layer."""
-    return isinstance(module, _BatchNorm)
+def is_norm(node: fx.Node, module: nn.Module | None) -> bool:
+    """BatchNorm, as layer or function."""
+    return isinstance(module, _BatchNorm) or one_of(node, module, NORMING)
 
 
 def is_activation(node: fx.Node, module: nn.Module | None) -> bool:
@@ -57,7 +71,7 @@ def is_activation(node: fx.Node, module: nn.Module | None) -> bool:
 
 def is_passing(node: fx.Node, module: nn.Module | None) -> bool:
     """What hands its input on, number by number: activations, BatchNorm, dropout, copies."""
-    if is_activation(node, module) or is_norm(module) or isinstance(module, _DropoutNd | nn.Identity):
+    if is_activation(node, module) or is_norm(node, module) or isinstance(module, _DropoutNd | nn.Identity):
         return True
     return one_of(node, None, PASSING)
 

@@ -54,17 +54,12 @@ def slices_of(
     """
     labels = _checked(data, baseline, reading, q, theta, classes, batch_size)
     device, places = home_of(model), reading == "nnslicer"
-    few = as_float(data.images[torch.arange(min(2, len(data)), device=data.labels.device)]).to(device)
-    check_head(model, few, len(data.classes))
+    plan, few = _planned(model, data, reading)
     baseline = data if baseline is None else baseline
     rows = torch.isin(data.labels, torch.tensor(labels, device=data.labels.device)).nonzero().flatten()
     # by class, so that one class is done before the next but one begins
     data = data.take(rows[data.labels[rows].argsort(stable=True)])
     with scoring(model, device), torch.inference_mode(False), torch.no_grad():
-        key_layers(model)
-        plan = plan_of(model, few)
-        if places:
-            positions.check(plan)
         wanted, keep = (positions.needed(plan), _places) if places else (channels.needed(plan), unit_mean)
         chunk = batch_size or min(_chunk(few, places), max(len(baseline), len(data)))
         seen = _counter(report, len(baseline) + len(data))
@@ -76,6 +71,25 @@ def slices_of(
         neurons = _neurons(plan, synapses)
     names = tuple(data.classes[label] for label in labels)
     return Slices(names, synapses, neurons, contributions, reading, q, theta, weights_hash(model))
+
+
+def check_sliceable(model: nn.Module, data: Data, reading: Reading = "paper") -> None:
+    """Refuses, with a look at two images, what `slices_of` would refuse."""
+    _checked(data, None, reading, 95.0, 0.2, None, None)
+    _planned(model, data, reading)
+
+
+def _planned(model: nn.Module, data: Data, reading: str) -> tuple[Plan, Tensor]:
+    """The steps, and the images that were looked at."""
+    device = home_of(model)
+    few = as_float(data.images[torch.arange(min(2, len(data)), device=data.labels.device)]).to(device)
+    check_head(model, few, len(data.classes))
+    with scoring(model, device), torch.inference_mode(False), torch.no_grad():
+        key_layers(model)
+        plan = plan_of(model, few)
+        if reading == "nnslicer":
+            positions.check(plan)
+    return plan, few
 
 
 def _by_sample(profiler: Profiler, walk: Walk, data: Data, means: Mapping[str, Tensor]) -> Iterator[tuple[int, Sums]]:

@@ -12,7 +12,8 @@ from ukemi.errors import UserError
 from ukemi.models.layers import MaxNormLinear
 from ukemi.slicing import operations as known
 from ukemi.slicing.operations import one_of, setting
-from ukemi.slicing.tracing import Watch, ancestors, graph_of, module_of, weighted_nodes
+from ukemi.slicing.plain import Look, has_weights
+from ukemi.slicing.tracing import ancestors, graph_of, module_of, weighted_nodes
 from ukemi.slicing.windows import Pair, Window, even, of_convolution, pair
 
 Shape = tuple[int, ...]
@@ -119,14 +120,19 @@ def plan_of(model: nn.Module, images: Tensor) -> Plan:
     """The steps of a network for images of this shape; what can't be sliced is named. Looks at two images."""
     graph = graph_of(model)
     leading, weighted = ancestors(graph), set(weighted_nodes(model, graph))
-    watch = Watch(model, graph, [node.name for node in graph.nodes], lambda value: getattr(value, "shape", None))
+    watch = Look(model, graph, [node.name for node in graph.nodes], lambda value: getattr(value, "shape", None))
     watch.run(images[:2] if len(images) > 1 else images.expand(2, *images.shape[1:]))
+    if watch.odd:
+        raise watch.odd[0]
     shapes = {name: tuple(shape) for name, shape in watch.kept.items() if shape is not None}
     moving = _reached(graph, {node for node in graph.nodes if node.op == "placeholder"})
     live = {node for node in _reached(graph, weighted) if node in leading and node.name in shapes}
     (end,) = (node for node in graph.nodes if node.op == "output")
     output = end.args[0]
     reader = _Reader(model, shapes, moving)
+    for node in graph.nodes:
+        if node in leading and node in moving and node not in live and has_weights(model, node):
+            raise reader.refused(node)
     # the output itself is no step
     steps = tuple(reader.step(node) for node in graph.nodes if node in live and node is not end)
     return Plan(graph, steps, frozenset(node.name for node in live), str(output), shapes[str(output)][1])
@@ -173,6 +179,7 @@ class _Reader:
             (known.ADAPTIVE_POOLS + known.MEANS + known.LARGEST, self._gathered),
             (known.PADDING, self._padded),
             (known.RESIZING, self._resized),
+            (known.SOFTMAX, self._softmaxed),
         ]
 
     def _weighted(self, node: fx.Node, module: nn.Module) -> Step:
@@ -187,7 +194,7 @@ class _Reader:
         return Weighted(node.name, source, str(node.target), module, None)
 
     def _reshaped(self, node: fx.Node, module: nn.Module | None) -> Step:
-        source = self._one(node)
+        source = self._one(node, (2, 3, 4))  # places may go one side at a time: `x.squeeze(3).squeeze(2)`
         before, after = self._shape(source[0]), self._shape(node.name)
         if self.shapes[node.name][0] == 2 and (after[0] == before[0] or after == (prod(before),)):
             return Reshaped(node.name, source, before, flat=after[0] != before[0])
@@ -196,9 +203,10 @@ class _Reader:
     def _summed(self, node: fx.Node, module: nn.Module | None) -> Step:
         if node.kwargs.get("alpha", 1) != 1:
             raise self.refused(node, "with alpha")
-        terms = [term for term in node.args[:2] if isinstance(term, fx.Node) and term in self.moving]
+        named = (node.kwargs.get(name) for name in ("input", "other"))
+        terms = [term for term in (*node.args[:2], *named) if isinstance(term, fx.Node) and term in self.moving]
         if len(terms) == 1:
-            return Passed(node.name, (terms[0].name,))
+            return self._shifted(node, terms[0])
         if len({self.shapes[term.name] for term in terms}) > 1:
             raise self.refused(node, "its terms have different shapes")
         signs = (1, -1 if one_of(node, module, known.TAKING) else 1)
@@ -208,11 +216,17 @@ class _Reader:
         moving = [term for term in node.all_input_nodes if term in self.moving]
         if len(moving) > 1:
             raise self.refused(node, "two activations are multiplied")
-        return Passed(node.name, (moving[0].name,))
+        return self._shifted(node, moving[0])
+
+    def _shifted(self, node: fx.Node, source: fx.Node) -> Step:
+        """Something with a constant."""
+        if self.shapes[node.name] != self.shapes[source.name]:
+            raise self.refused(node, "its constant makes more numbers of one")
+        return Passed(node.name, (source.name,))
 
     def _joined(self, node: fx.Node, module: nn.Module | None) -> Step:
         parts = setting(node, None, 0, "tensors")
-        if setting(node, None, 1, "dim", 0) not in (1, 1 - len(self.shapes[node.name])):
+        if setting(node, None, 1, "dim", node.kwargs.get("axis", 0)) not in (1, 1 - len(self.shapes[node.name])):
             raise self.refused(node, "it joins along another dimension than the channels")
         widths = tuple(self._shape(part.name)[0] for part in parts)
         return Joined(node.name, tuple(part.name for part in parts), widths)
@@ -240,6 +254,13 @@ class _Reader:
         window = even(_places(before), _places(after) if len(after) == 3 else (1, 1))
         return Pooled(node.name, source, _named(node, module), one_of(node, module, kinds), window)
 
+    def _softmaxed(self, node: fx.Node, module: nn.Module | None) -> Step:
+        """At the end: a class's logit is what its output rests on."""
+        ends = all(user.op == "output" for user in node.users)
+        if not ends or setting(node, module, 1, "dim") not in (1, -1):
+            raise self.refused(node, "only the output may be a softmax, over the classes")
+        return Passed(node.name, self._one(node))
+
     def _resized(self, node: fx.Node, module: nn.Module | None) -> Step:
         return Passed(node.name, self._one(node), mixed=_named(node, module))
 
@@ -251,10 +272,10 @@ class _Reader:
             raise self.refused(node, "only maps may be padded")
         return Passed(node.name, self._one(node), pads=pads)
 
-    def _one(self, node: fx.Node) -> tuple[str]:
+    def _one(self, node: fx.Node, dims: Shape = (2, 4)) -> tuple[str]:
         """The tensor that a node works on."""
         source = node.args[0] if node.args else node.kwargs.get("input")
-        if not isinstance(source, fx.Node) or len(self.shapes.get(source.name, ())) not in (2, 4):
+        if not isinstance(source, fx.Node) or len(self.shapes.get(source.name, ())) not in dims:
             raise self.refused(node, "it doesn't work on [N, units] or [N, channels, H, W]")
         return (source.name,)
 

@@ -14,7 +14,7 @@ from ukemi.activations import unit_mean
 from ukemi.activations.recording import ACTIVATIONS, WEIGHTED
 from ukemi.errors import UserError
 from ukemi.schema import reason
-from ukemi.slicing.operations import is_activation, is_norm, is_question
+from ukemi.slicing.operations import is_activation, is_norm, is_passing, is_question
 
 LEAVES = (*WEIGHTED, *ACTIVATIONS, _BatchNorm, _DropoutNd)
 """kinds of layers that stay one node of the graph even where a user's class refines them"""
@@ -46,12 +46,15 @@ def key_layers(model: nn.Module) -> list[KeyLayer]:
     [('1', '1.weight', '2'), ('3', '3.weight', '3')]
     """
     graph = graph_of(model)
-    layers = []
+    layers, owners = [], dict[nn.Parameter, str]()
     for name in dict.fromkeys(str(node.target) for node in weighted_nodes(model, graph)):
         module = model.get_submodule(name)
         weight = module._parameters.get("weight")
         if weight is None:
             raise UserError(f"model: the weight of layer {name!r} is computed from others, so it can't be sliced.")
+        twin = owners.setdefault(weight, name)
+        if twin != name:
+            raise UserError(f"model: layers {twin!r} and {name!r} share one weight, so they can't be sliced.")
         end = _after(model, _last_call(model, graph, name))
         after = str(end.target) if end.op == "call_module" else end.name
         layers.append(KeyLayer(name, f"{name}.weight", after, len(weight)))
@@ -150,14 +153,16 @@ def _last_call(model: nn.Module, graph: fx.Graph, name: str) -> fx.Node:
 
 
 def _after(model: nn.Module, node: fx.Node) -> fx.Node:
-    """Follows the only way on through BatchNorm and activation, in any order."""
+    """Follows the only way on through BatchNorm and activation, in any order; dropout may lie between."""
+    last = node
     while len(users := [user for user in node.users if not is_question(user)]) == 1:
-        following = users[0]
-        module = module_of(model, following)
-        if not (is_norm(module) or is_activation(following, module)):
+        node = users[0]
+        module = module_of(model, node)
+        if not is_passing(node, module):
             break
-        node = following
-    return node
+        if is_norm(node, module) or is_activation(node, module):
+            last = node
+    return last
 
 
 def _until(graph: fx.Graph, end: fx.Node) -> fx.Graph:

@@ -7,7 +7,7 @@ from time import monotonic
 import torch
 from torch import Tensor, nn
 
-from ukemi.errors import UserError
+from ukemi.errors import UserError, field_called
 from ukemi.training.checkpoints import read_checkpoint, write_checkpoint
 from ukemi.training.config import TrainConfig
 from ukemi.training.run import Run
@@ -71,7 +71,7 @@ class History:
         *self.epochs, self.last = list(kept_epochs(Run.config_of(run.folder))) or [0]
         if not self.epochs:
             none = "the finished model alone" if self.last else "none"
-            raise UserError(f"history: {run.folder} kept {none}; train with --history half.")
+            raise UserError(f"history: {run.folder} kept {none}; train with --history half, for 3 epochs or more.")
         for epoch in (*self.epochs, self.last):
             if not history_path(run, epoch).is_file():
                 raise UserError(f"history: {run.folder} lacks epoch {epoch} (the file {history_path(run, epoch)}).")
@@ -79,7 +79,8 @@ class History:
     def weights(self, epoch: int) -> dict[str, Tensor]:
         """Parameters and buffers after an epoch, by name, on the CPU; rounded ones as float32."""
         path = history_path(self.run, epoch)
-        found = read_checkpoint(path)
+        with field_called("history", "checkpoint"):
+            found = read_checkpoint(path)
         if found.values.get("kind") != KIND or found.values.get("epoch") != epoch:
             raise UserError(f"history: {path} doesn't hold the weights of epoch {epoch}.")
         return {name: kept.float() if kept.dtype == torch.bfloat16 else kept for name, kept in found.tensors.items()}
@@ -88,7 +89,8 @@ class History:
         """Refuses a history that belongs to another model than this finished one: names, shapes, and the values of the
         last epoch."""
         path = history_path(self.run, self.last)
-        found = read_checkpoint(path)
+        with field_called("history", "checkpoint"):
+            found = read_checkpoint(path)
         wanted = rounded(model, str(found.values.get("precision")))
         for name in sorted(found.tensors.keys() | wanted.keys()):
             shapes = [list(side[name].shape) if name in side else "absent" for side in (found.tensors, wanted)]
