@@ -212,3 +212,19 @@ def test_bad_input_is_named() -> None:
         insert_dropout(plain, 1)
     with pytest.raises(UserError, match="has no Linear or Conv2d"):
         insert_dropout(nn.Flatten(), 0.5)
+
+
+def test_dropout_of_rate_zero_is_none() -> None:
+    """Many networks hold it, switched off; every pass would be the same."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Dropout(0.0), nn.Linear(81, 8), nn.ReLU(), nn.Linear(8, 3)).double()
+    changed = with_dropout(model, 0.5)
+    parted, whole = DropoutPasses(changed, 6), DropoutPasses(changed, 6, split=False)
+    x, index = images(5), torch.arange(5)
+    found = parted(x, index)
+    assert float(measured(found).mi.max()) > 1e-6
+    # cut before the one that drops, and masked as the whole network is
+    assert [tuple(value.shape) for value in parted._parts.head(x)] == [(5, 8)]  # type: ignore[union-attr]
+    assert torch.allclose(found.drawn, whole(x, index).drawn, atol=1e-12)
+    with pytest.raises(UserError, match="has no dropout layer with a rate above 0 and inserting one is forbidden"):
+        with_dropout(model, 0.5, insert=False)

@@ -31,7 +31,8 @@ from ukemi.training.parallel import check_measured, measuring
 from ukemi.training.run import Run
 from ukemi.training.sets import weights_hash
 from ukemi.training.setup import fixed_subset, in_classes, load_model, load_sets, trained_model
-from ukemi.uncertainty import DropoutPasses, Ensemble, Source, Thresholds, dropouts_of, with_dropout
+from ukemi.uncertainty import DropoutPasses, Ensemble, Source, Thresholds, with_dropout
+from ukemi.uncertainty.dropout import drops, rateless
 from ukemi.uncertainty.metrics import Against, Confidence
 from ukemi.uncertainty.patterns import limits_of
 
@@ -132,10 +133,10 @@ def brought(config: UncertainConfig, images: int, device: torch.device | None = 
     if config.ensemble:
         with field_called("ensemble", "run", "weights", "checkpoint"):
             source = Ensemble([model, *(_member(path, model, data).to(device) for path in config.ensemble)])
-    elif config.own_dropout_only and not dropouts_of(model):
+    elif config.own_dropout_only and not drops(model):
         raise UserError(
-            f"own-dropout-only: {type(model).__name__} has no dropout layer; leave --own-dropout-only out and one is"
-            " inserted, or give an --ensemble."
+            f"own-dropout-only: {type(model).__name__} has no dropout layer{rateless(model)}; leave"
+            " --own-dropout-only out and one is inserted, or give an --ensemble."
         )
     else:
         model = with_dropout(model, config.dropout)

@@ -7,7 +7,8 @@ from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.fitness.base import Fitness, Scored
 from ukemi.models.inference import home_of
-from ukemi.uncertainty import DropoutPasses, dropouts_of, prediction_confidence, predictive_entropy
+from ukemi.uncertainty import DropoutPasses, prediction_confidence, predictive_entropy
+from ukemi.uncertainty.dropout import drops
 
 
 def uncertainty(scored: Scored) -> Tensor:
@@ -38,7 +39,7 @@ class PredictiveEntropy(Fitness):
         return predictive_entropy(sampled.drawn.double())
 
     def _asked(self, model: nn.Module) -> DropoutPasses:
-        if not dropouts_of(model):
+        if not drops(model):
             raise UserError(
                 f"fitness: predictive-entropy needs a network with dropout, but {type(model).__name__} has none;"
                 " uncertainty needs no dropout."
