@@ -22,6 +22,16 @@ from torch import nn
 def net():
     return nn.Sequential(nn.AvgPool2d(4), nn.Flatten(), nn.Dropout(0.3), nn.Linear(49, 10))
 
+class Breaking(nn.Sequential):
+    def forward(self, images):
+        return super().forward(images) / (images.mean((1, 2, 3)) < 0.4)[:, None]  # bright images have no answer
+
+def breaking():
+    return Breaking(*net())
+
+def zero():
+    return nn.Sequential(nn.AvgPool2d(4), nn.Flatten(), nn.Dropout(0.0), nn.Linear(49, 10))
+
 def plain():
     return nn.Sequential(nn.AvgPool2d(4), nn.Flatten(), nn.Identity(), nn.Linear(49, 10))
 """
@@ -225,6 +235,12 @@ def test_a_run_keeps_its_validation_images_aside_and_repeats_itself() -> None:
             ["uncertainty", *PLAIN, *GIVEN, "--own-dropout-only"],
             "own-dropout-only: Sequential has no dropout layer; leave --own-dropout-only out",
         ),
+        (
+            ["uncertainty", "--model", "tiny_unsure:zero", *BASE, *GIVEN, "--own-dropout-only"],
+            "own-dropout-only: Sequential has no dropout layer with a rate above 0",
+        ),
+        (["uncertainty", "--model", "tiny_unsure:breaking", *BASE, *FEW, *GIVEN], "of 60 images are not finite"),
+        (["generate", "--model", "tiny_unsure:breaking", *BASE, *FEW, *GIVEN], "of 60 images are not finite"),
         (["uncertainty", *OWN, "--attacks", "fgms"], "ukemi: attacks: 'fgms' is none of"),
         (["uncertainty", *OWN, "--sets", "none.safetensors"], "ukemi: sets: there is no file"),
         (["uncertainty", *OWN, "--profile", "none.json"], "profile: there is no file none.json"),

@@ -253,3 +253,11 @@ def test_bad_targets_are_named() -> None:
     with pytest.raises(UserError, match="population"):
         SearchSettings(population=1)
     assert Target("hl", "kept", LIMITS).pattern == "HL"
+
+
+def test_what_is_not_finite_is_worst() -> None:
+    """NaN would sort above every number: such an individual would live on and breed."""
+    sampled = Sampled(torch.full((1, 3), torch.nan), torch.full((4, 1, 3), torch.nan))
+    for goal in ("misclassified", "kept"):
+        scores = Target("LH", goal, LIMITS).scored(sampled, torch.tensor([0]))  # type: ignore[arg-type]
+        assert float(scores.fitness) == -3 and not bool(scores.met)

@@ -228,3 +228,10 @@ def test_dropout_of_rate_zero_is_none() -> None:
     assert torch.allclose(found.drawn, whole(x, index).drawn, atol=1e-12)
     with pytest.raises(UserError, match="has no dropout layer with a rate above 0 and inserting one is forbidden"):
         with_dropout(model, 0.5, insert=False)
+
+
+def test_answers_that_are_not_finite_have_no_uncertainty(dropping: nn.Module, recognised: Data) -> None:
+    broken = deepcopy(dropping)
+    torch.nn.init.constant_(list(broken.parameters())[-1], torch.inf)
+    with pytest.raises(UserError, match="model: its answers to 3 of 3 images are not finite"):
+        uncertainty_of(DropoutPasses(broken, 2), recognised.take(torch.arange(3)))

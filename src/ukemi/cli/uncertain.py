@@ -20,7 +20,7 @@ from ukemi.cli.evaluate import BroughtConfig, EvaluateConfig, check_beside, mode
 from ukemi.data import Data
 from ukemi.errors import UserError, field_called
 from ukemi.measures.uncertainty import attack_of, turned_by, validation_thresholds
-from ukemi.models.inference import home_of
+from ukemi.models.inference import default_chunk, home_of, logits
 from ukemi.ranks import Ranks, is_first
 from ukemi.reports.uncertainty import read_profile
 from ukemi.schema import Number
@@ -144,7 +144,18 @@ def brought(config: UncertainConfig, images: int, device: torch.device | None = 
     if config.profile is not None:
         _check_profile(config.profile, model, source)
     data = fixed_subset(data, min(images, len(data)), config.seed)
+    _check_finite(model, data)
     return Brought(model, data, validation, source, space, named)
+
+
+def _check_finite(model: nn.Module, data: Data) -> None:
+    """Before the long work: a network that gives no numbers can't be unsure of anything."""
+    device = home_of(model)
+    chunk = default_chunk((data.channels, *data.size), device)
+    batches = data.batches(torch.arange(len(data)).split(16 * chunk), device)
+    wrong = sum(int((~logits(model, batch.images, chunk).isfinite().all(1)).sum()) for batch in batches)
+    if wrong:
+        raise UserError(f"model: its logits for {wrong} of {len(data)} images are not finite.")
 
 
 def _check_profile(path: Path, model: nn.Module, source: Source) -> None:

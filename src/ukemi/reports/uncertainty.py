@@ -101,7 +101,7 @@ def uncertainty_summary(report: UncertaintyReport) -> dict[str, Any]:
             "between": shares[one.name].between,
             "unstable": shares[one.name].unstable,
             "pattern_entropy_bits": abs(shares[one.name].entropy),
-            "auroc": _finite(aurocs[one.name]) if one.name in aurocs else None,
+            "auroc": finite(aurocs[one.name]) if one.name in aurocs else None,
             "mean": {name: float(getattr(one.metrics, name).mean()) for name in METRICS},
         }
         for one in profile.sources
@@ -310,7 +310,8 @@ def _cards(one: Profiled, number: int, report: UncertaintyReport, side: int) -> 
     ]
 
 
-def _finite(row: Mapping[str, float]) -> dict[str, float | None]:
+def finite(row: Mapping[str, float]) -> dict[str, float | None]:
+    """Numbers as JSON knows them: what is not finite is None."""
     return {name: value if isfinite(value) else None for name, value in row.items()}
 
 

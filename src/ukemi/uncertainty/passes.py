@@ -133,6 +133,7 @@ def uncertainty_of(
         parts, done = [], 0
         for batch in part.batches(torch.arange(len(part)).split(block), device):
             sampled = source(batch.images, batch.index, turn=turn)
+            _check_finite(sampled)
             parts.append(measured(sampled, confidence, against).cpu())
             done += len(batch.labels)
             if report is not None:
@@ -140,6 +141,15 @@ def uncertainty_of(
         return joined(parts)
 
     return shared(data, ranks, measure, joined)
+
+
+def _check_finite(sampled: Sampled) -> None:
+    whole_N = sampled.certain.isfinite().all(1) & sampled.drawn.isfinite().all(2).all(0)
+    if not bool(whole_N.all()):
+        raise UserError(
+            f"model: its answers to {int((~whole_N).sum())} of {len(whole_N)} images are not finite, so how sure it is"
+            " of them can't be said."
+        )
 
 
 def _probabilities(logits_NK: Tensor) -> Tensor:

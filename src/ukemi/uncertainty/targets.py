@@ -26,6 +26,8 @@ Goal = Literal["misclassified", "kept"]
 GOALS: tuple[str, ...] = get_args(Goal)
 TINY = 1e-38
 """the smallest probability that a logarithm is taken of"""
+WORST = -3.0
+"""below any fitness"""
 SMOOTH = 0.5
 """what of VR's distance from its limit is that of its smooth form"""
 BALANCE = 0.9
@@ -60,7 +62,8 @@ class Target:
         short_N, beyond_N, safe_N = self._distances(pcs_N, vr_N, smooth_N, passes or len(drawn))
         inside_N = torch.where(met_N & safe_N, 1 + beyond_N, -short_N)
         fitness_N = torch.where(at_goal_N, inside_N, -2 - self._to_goal(certain, labels_N))
-        return Scores(fitness_N, met_N, met_N & safe_N)
+        # an answer that is not finite would sort above all others
+        return Scores(fitness_N.nan_to_num(nan=WORST), met_N, met_N & safe_N)
 
     def _distances(self, pcs: Tensor, vr: Tensor, smooth: Tensor, passes: int) -> tuple[Tensor, Tensor, Tensor]:
         """How far short of the pattern, how far beyond its limits (each in [0, 1]), and whether beyond by the sampling
