@@ -158,6 +158,20 @@ def test_generate_writes_a_set_that_uncertainty_reads(capsys: pytest.CaptureFixt
     assert rows[-1]["source"].endswith("generated.safetensors") and rows[-1]["images"] == found["success"]
 
 
+def test_a_set_of_another_model_is_refused_before_anything_is_written(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = ["--pattern", "LH", "--epsilon", "0.3", *GIVEN, *QUICK, "--images", "20", "--out", "made"]
+    assert run(["generate", *OWN, *flags]) == 0
+    other = [each.replace("tiny.safetensors", "other.safetensors") for each in OWN]
+    monkeypatch.setattr("ukemi.cli.uncertainty.fuzz", None)  # never reached
+    capsys.readouterr()
+    sets = ["--sets", "made/generated.safetensors", "--keep-fuzzed"]
+    assert run(["uncertainty", *other, *FEW, *GIVEN, *sets]) == 2
+    assert "sets: made/generated.safetensors: it was made for another model" in capsys.readouterr().err
+    assert not Path("uncertainty").exists()
+
+
 def test_a_profile_brings_its_thresholds_and_genes_are_the_other_generator() -> None:
     assert run(["uncertainty", *OWN, *FEW, *GIVEN, "--fuzzers"]) == 0
     flags = ["--profile", "uncertainty/uncertainty.json", "--generator", "natural", "--space", "t6", "--goal", "kept"]
@@ -252,13 +266,16 @@ def test_a_run_keeps_its_validation_images_aside_and_repeats_itself() -> None:
             "epsilon: natural variations have no",
         ),
         (["uncertainty", *OWN, "--out", "tiny.safetensors"], "out: tiny.safetensors is a file"),
+        (["uncertainty", *OWN, *GIVEN, *FEW, "--out", "tiny.safetensors/x"], "tiny.safetensors is a file; "),
+        (["generate", *OWN, *GIVEN, *FEW, "--out", "tiny.safetensors/x"], "tiny.safetensors is a file; "),
         (["generate", *OWN, "--epsilon", "0"], "epsilon"),
         (["uncertainty", *OWN, *FEW, "--attacks"], "attacks: without any"),
     ],
 )
 def test_bad_input_is_one_sentence_and_writes_nothing(
-    flags: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    flags: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("ukemi.cli.uncertain.turned", None)  # attacks: never reached
     before = sorted(Path().rglob("*.json"))
     try:
         code = run(flags)

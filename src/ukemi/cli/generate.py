@@ -13,8 +13,10 @@ from ukemi.cli.parse import parse
 from ukemi.cli.uncertain import UncertainConfig, brought_to_ranks, check_uncertain, recognised, shown, thresholds_of
 from ukemi.errors import UserError
 from ukemi.models.inference import home_of
+from ukemi.ranks import is_first
 from ukemi.reports.generation import SET, numbers_of
 from ukemi.spaces import space_of
+from ukemi.training.checkpoints import check_folder
 from ukemi.training.sets import generated_set, write_set
 from ukemi.uncertainty import SearchSettings, Target, generate, natural
 from ukemi.uncertainty.generation import PixelMaker
@@ -105,8 +107,8 @@ def _check(config: GenerateConfig) -> None:
             )
     elif config.space != _usual("space"):
         raise UserError(f"space: it belongs to --generator natural, but the generator is {config.generator}.")
-    if _out(config).is_file():
-        raise UserError(f"out: {_out(config)} is a file; a folder is needed.")
+    if is_first():
+        check_folder(_out(config))
 
 
 def _usual(name: str) -> object:

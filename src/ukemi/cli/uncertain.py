@@ -1,6 +1,6 @@
 """What commands about uncertainty share: model, data, stochastic passes, thresholds."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -29,7 +29,7 @@ from ukemi.training.checkpoints import read_checkpoint
 from ukemi.training.config import device_of
 from ukemi.training.parallel import check_measured, measuring
 from ukemi.training.run import Run
-from ukemi.training.sets import weights_hash
+from ukemi.training.sets import AdversarialSet, as_data, check_set, weights_hash
 from ukemi.training.setup import fixed_subset, in_classes, load_model, load_sets, trained_model
 from ukemi.uncertainty import DropoutPasses, Ensemble, Source, Thresholds, with_dropout
 from ukemi.uncertainty.dropout import drops, rateless
@@ -105,7 +105,20 @@ def check_uncertain(config: UncertainConfig, command: str) -> None:
     for path in config.ensemble:
         if not path.exists():
             raise UserError(f"ensemble: {path} is neither a run folder nor a file of weights.")
-    attacks_of(config)
+    if not (attacks_of(config) or given or config.profile):
+        raise UserError("attacks: without any, --pcs-thresholds and --vr-thresholds are needed.")
+
+
+def kept_of(saved: Mapping[str, AdversarialSet], found: Brought) -> dict[str, Data]:
+    """What succeeded in saved sets, which have to be this model's."""
+    kept = {}
+    for name, one in saved.items():
+        with field_called(f"sets: {name}", "adversarial-set"):
+            check_set(one, model=found.model)
+        kept[name] = in_classes(as_data(one), found.data.classes)
+        if (kept[name].channels, kept[name].size) != (found.data.channels, found.data.size):
+            raise UserError(f"sets: the images of {name} have another shape than those of the data.")
+    return kept
 
 
 def attacks_of(config: UncertainConfig) -> dict[str, AttackConfig]:
@@ -209,8 +222,6 @@ def thresholds_of(
         return known.thresholds, str(config.profile) + (f", from {known.passes} passes" if other else "")
     if config.pcs_thresholds:
         return Thresholds(limits_of("pcs", config.pcs_thresholds), limits_of("vr", config.vr_thresholds)), GIVEN
-    if not config.attacks:
-        raise UserError("attacks: without any, --pcs-thresholds and --vr-thresholds are needed.")
     attacked = attacked_validation(config, found) if attacked is None else attacked
     kinds = {"confidence": config.confidence, "against": config.against, "ranks": found.ranks}
     return validation_thresholds(found.source, found.validation, attacked, **kinds), VALIDATED  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.training import Run, TrainConfig
-from ukemi.training.checkpoints import write_checkpoint, write_whole
+from ukemi.training.checkpoints import check_folder, write_checkpoint, write_whole
 from ukemi.training.sets import weights_hash
 
 KEPT = (
@@ -50,10 +50,12 @@ def beside(config: TrainConfig, run: Run, out: Path, **changes: Any) -> TrainCon
 
 
 def free_folder(run: Run, out: Path | None, what: str) -> Path:
-    """Where a repair writes: `out`, or beside the run; one that holds a run already is refused before any work."""
+    """Where a repair writes: `out`, or beside the run; one that holds a run already, or that
+    can't be written, is refused before any work."""
     folder = out or run.folder.with_name(f"{run.folder.name}-{what}")
     if (folder / "config.toml").exists():
         raise UserError(f"out: {folder} already holds a run; give another --out.")
+    check_folder(folder)
     return folder
 
 
