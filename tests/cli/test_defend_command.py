@@ -132,6 +132,42 @@ def test_repair_uncertainty_trains_measures_and_says_so(
     assert not torch.equal(models[0].eval()(images), models[1].eval()(images))
 
 
+def test_two_frozen_sets_of_one_attack_are_two_rows(made: Path, tmp_path: Path) -> None:
+    paths = [tmp_path / f"{epsilon}/adversarial.safetensors" for epsilon in ("0.1", "0.2")]
+    for path in paths:
+        few = ["--images", "40", "--epsilon", path.parent.name, "--device", "cpu", "--out", str(path.parent)]
+        assert run(["attack", str(made / "run"), "--attack", "fgsm", *few]) == 0
+    flags = ["--sets", str(made / "train/generated.safetensors"), "--epochs", "1", "--images", "8"]
+    transfer = ["--transfer", *map(str, paths), "--out", str(tmp_path / "w")]
+    assert run(["repair", "uncertainty", str(made / "run"), *flags, *transfer]) == 0
+    about = json.loads((tmp_path / "w/repair.json").read_text())
+    assert list(about["before"]["calibration"]) == [f"fgsm ({path})" for path in paths]
+
+
+def test_a_network_without_inner_parts_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("shallow_net.py").write_text(
+        "from torch import nn\n\n\ndef net():\n    return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))\n"
+    )
+    train(TrainConfig(model="shallow_net:net", epochs=1, out=Path("run"), device="cpu"), quiet=True)
+    few = ["--attack", "fgsm", "--epsilon", "0.3", "--images", "30", "--device", "cpu", "--out", "a"]
+    assert run(["attack", "run", "--split", "train", *few]) == 0
+    flags = ["repair", "uncertainty", "run", "--sets", "a/adversarial.safetensors", "--epochs", "1", "--images", "8"]
+    flags += ["--attacks", "fgsm", "--out", "new"]
+    capsys.readouterr()
+    for layers, said in (
+        ([], "this model shows no inner parts to mix behind; name them."),
+        (["--layers", "7"], "the model has no module '7'."),
+    ):
+        assert run([*flags, *layers]) == 2
+        assert capsys.readouterr().err == f"ukemi: layers: {said}\n"
+    assert not Path("new").exists()
+    assert run([*flags, "--layers", "0"]) == 0
+    assert Run.config_of(Path("new")).objective.layers == ("0",)  # type: ignore[union-attr]
+
+
 def test_bad_input_is_one_sentence_before_any_work_and_writes_nothing(
     made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
