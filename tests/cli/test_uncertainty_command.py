@@ -200,6 +200,26 @@ def test_a_profile_of_another_model_is_refused(capsys: pytest.CaptureFixture[str
     assert "doesn't say for which model" in capsys.readouterr().err
 
 
+def test_a_profile_of_another_kind_of_pcs_or_vr_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    few = [*FEW, "--fuzzers", "--variants", "None"]
+    assert run(["uncertainty", *PLAIN, *few, *GIVEN, "--confidence", "max", "--against", "mode"]) == 0
+    flags = ["--profile", "uncertainty/uncertainty.json", *QUICK, "--images", "4", "--out", "made"]
+    for kinds, field in ((["--against", "mode"], "confidence"), (["--confidence", "max"], "against")):
+        capsys.readouterr()
+        assert run(["generate", *PLAIN, *flags, *kinds]) == 2
+        assert capsys.readouterr().err.startswith(
+            f"ukemi: {field}: uncertainty/uncertainty.json has its thresholds for"
+        )
+    assert not Path("made").exists()
+    same = ["--confidence", "max", "--against", "mode"]
+    assert run(["generate", *PLAIN, *flags, *same]) == 0
+    assert "note" not in capsys.readouterr().err
+    assert run(["generate", *PLAIN, *flags, *same, "--dropout", "0.5"]) == 0
+    assert "its thresholds at dropout 0.2, but 0.5 is put in here" in capsys.readouterr().err
+    assert run(["generate", *PLAIN, *flags, *same, "--ensemble", "other.safetensors"]) == 0
+    assert "its thresholds from dropout, but an ensemble is asked here" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("text", [None, "{}", "[1]", "no json"])
 def test_what_is_no_profile_is_refused_in_a_sentence(text: str | None, capsys: pytest.CaptureFixture[str]) -> None:
     if text is not None:

@@ -22,7 +22,7 @@ from ukemi.errors import UserError, field_called
 from ukemi.measures.uncertainty import attack_of, turned_by, validation_thresholds
 from ukemi.models.inference import default_chunk, home_of, logits
 from ukemi.ranks import Ranks, is_first
-from ukemi.reports.uncertainty import read_profile
+from ukemi.reports.uncertainty import KnownProfile, read_profile
 from ukemi.schema import Number
 from ukemi.spaces import Space
 from ukemi.training.checkpoints import read_checkpoint
@@ -101,7 +101,7 @@ def check_uncertain(config: UncertainConfig, command: str) -> None:
     if given and config.profile is not None:
         raise UserError("profile: it brings thresholds, so --pcs-thresholds can't stand beside it.")
     if config.profile is not None:
-        read_profile(config.profile)
+        _check_kinds(config, read_profile(config.profile))
     for path in config.ensemble:
         if not path.exists():
             raise UserError(f"ensemble: {path} is neither a run folder nor a file of weights.")
@@ -143,6 +143,7 @@ def brought(config: UncertainConfig, images: int, device: torch.device | None = 
     model, data, space, named, _ = model_and_data(told, device)
     validation = _validation(config, data)
     source: Source
+    rate: float | None = None
     if config.ensemble:
         with field_called("ensemble", "run", "weights", "checkpoint"):
             source = Ensemble([model, *(_member(path, model, data).to(device) for path in config.ensemble)])
@@ -152,10 +153,11 @@ def brought(config: UncertainConfig, images: int, device: torch.device | None = 
             " --own-dropout-only out and one is inserted, or give an --ensemble."
         )
     else:
+        rate = None if drops(model) else config.dropout
         model = with_dropout(model, config.dropout)
         source = DropoutPasses(model, config.passes, seed=config.seed)
     if config.profile is not None:
-        _check_profile(config.profile, model, source)
+        _check_profile(config.profile, model, source, rate)
     data = fixed_subset(data, min(images, len(data)), config.seed)
     _check_finite(model, data)
     return Brought(model, data, validation, source, space, named)
@@ -171,7 +173,15 @@ def _check_finite(model: nn.Module, data: Data) -> None:
         raise UserError(f"model: its logits for {wrong} of {len(data)} images are not finite.")
 
 
-def _check_profile(path: Path, model: nn.Module, source: Source) -> None:
+def _check_kinds(config: UncertainConfig, known: KnownProfile) -> None:
+    """A limit of one kind of PCS or VR says nothing about another kind."""
+    for name in ("confidence", "against"):
+        then, now = known.settings.get(name), getattr(config, name)
+        if then not in (None, now):
+            raise UserError(f"{name}: {config.profile} has its thresholds for {then}, but {now} is asked for here.")
+
+
+def _check_profile(path: Path, model: nn.Module, source: Source, rate: float | None) -> None:
     """Refuses thresholds that were found for another model, and notes what else they were found with."""
     known, here = read_profile(path), weights_hash(model)
     if known.model not in (None, here):
@@ -181,6 +191,13 @@ def _check_profile(path: Path, model: nn.Module, source: Source) -> None:
     notes = [f"{path} doesn't say for which model its thresholds were found."] * (known.model is None)
     if known.passes not in (None, source.passes):
         notes.append(f"{path} has its thresholds from {known.passes} passes, but {source.passes} are made here.")
+    asked, ensemble = {True: "an ensemble", False: "dropout"}, isinstance(source, Ensemble)
+    if known.settings and bool(known.settings.get("ensemble")) != ensemble:
+        notes.append(f"{path} has its thresholds from {asked[not ensemble]}, but {asked[ensemble]} is asked here.")
+    elif rate is not None and known.settings.get("dropout") not in (None, rate):
+        notes.append(
+            f"{path} has its thresholds at dropout {known.settings['dropout']:g}, but {rate:g} is put in here."
+        )
     for note in notes * is_first():
         Console(stderr=True).print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -156,6 +156,8 @@ class KnownProfile:
     model: str | None
     """SHA-256 of the weights they were found for; older files don't say"""
     passes: int | None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """what it was told: confidence, against, …"""
 
 
 def read_profile(path: Path) -> KnownProfile:
@@ -164,7 +166,7 @@ def read_profile(path: Path) -> KnownProfile:
         found = json.loads(path.read_text(encoding="utf-8"))
         row = found["thresholds"]
         limits = Thresholds(tuple(row["pcs"]), tuple(row["vr"]))
-        return KnownProfile(limits, found.get("model_sha256"), found.get("passes"))
+        return KnownProfile(limits, found.get("model_sha256"), found.get("passes"), dict(found.get("settings", {})))
     except FileNotFoundError:
         raise UserError(f"profile: there is no file {path}.") from None
     except OSError as error:
