@@ -9,7 +9,9 @@ from safetensors.torch import save_file
 from torch import nn
 
 from ukemi.cli.main import run
-from ukemi.data import load
+from ukemi.cli.uncertain import brought
+from ukemi.cli.uncertainty import UncertaintyConfig
+from ukemi.data import Data, load
 from ukemi.training import TrainConfig
 from ukemi.training.checkpoints import write_checkpoint
 from ukemi.training.run import Run
@@ -257,6 +259,42 @@ def test_a_run_keeps_its_validation_images_aside_and_repeats_itself() -> None:
     check_set(read_set(Path("again") / name), model=again)
 
 
+def _numbers(data: Data) -> set[int]:
+    return set(data.index.tolist())
+
+
+@pytest.mark.parametrize("validation", [0.0, 0.2])
+def test_thresholds_are_never_found_on_the_images_that_are_profiled(validation: float) -> None:
+    config = TrainConfig(model="lenet5", validation=validation, out=Path("here"))
+    trained, data = Run.start(config), load("fashion-mini")
+    model = make_model(config, data.train, data.classes, None)
+    write_checkpoint(trained.weights_path, model.state_dict(), {"classes": list(data.classes)})
+    told = {"run": Path("here"), "split": "train", "device": "cpu", "validation_images": 400}
+    found = brought(UncertaintyConfig(**told), 5800, apart=True)  # type: ignore[arg-type]
+    assert len(found.validation) == 400 and len(found.data) == 5600
+    assert not _numbers(found.data) & _numbers(found.validation)
+    assert _numbers(brought(UncertaintyConfig(**told), 5800).data) & _numbers(found.validation)  # type: ignore[arg-type]
+
+
+def test_a_profile_of_training_images_leaves_those_of_its_thresholds_out() -> None:
+    few = [
+        "--images",
+        "6000",
+        "--split",
+        "train",
+        "--attacks",
+        "fgsm",
+        "--epsilon",
+        "0.1",
+        "--fuzzers",
+        "--gallery",
+        "0",
+    ]
+    assert run(["uncertainty", *OWN, *few, "--variants", "None", "--validation-images", "5900"]) == 0
+    found = json.loads(Path("uncertainty/uncertainty.json").read_text())
+    assert found["sources"][0]["images"] == 100
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
@@ -290,6 +328,10 @@ def test_a_run_keeps_its_validation_images_aside_and_repeats_itself() -> None:
         (["generate", *OWN, *GIVEN, *FEW, "--out", "tiny.safetensors/x"], "tiny.safetensors is a file; "),
         (["generate", *OWN, "--epsilon", "0"], "epsilon"),
         (["uncertainty", *OWN, *FEW, "--attacks"], "attacks: without any"),
+        (
+            ["uncertainty", *OWN, "--split", "train", "--validation-images", "6000"],
+            "validation-images: all 6000 images of this part find the thresholds, which leaves none to measure",
+        ),
     ],
 )
 def test_bad_input_is_one_sentence_and_writes_nothing(

@@ -58,7 +58,7 @@ def run(arguments: list[str]) -> int:
     config = parse(DefendConfig, arguments, "defend")
     saved = _check(config)
     began = monotonic()
-    found = brought(config, config.images)
+    found = brought(config, config.images, apart=True)  # detectors are fitted on the validation images
     kept = kept_of(saved, found)
     attacked = attacked_validation(config, found)
     setting = _setting(config, found, attacked)

@@ -127,17 +127,20 @@ def attacks_of(config: UncertainConfig) -> dict[str, AttackConfig]:
 
 
 @contextmanager
-def brought_to_ranks(config: UncertainConfig, images: int) -> Iterator[Brought]:
+def brought_to_ranks(config: UncertainConfig, images: int, *, apart: bool = False) -> Iterator[Brought]:
     """What all ranks work on together, where torchrun started several."""
     with measuring(config.device) as (ranks, device):
         with ranks.together():
-            found = brought(config, images, device)
+            found = brought(config, images, device, apart=apart)
         check_measured(config, found.model, found.data, ranks)
         yield replace(found, ranks=ranks)
 
 
-def brought(config: UncertainConfig, images: int, device: torch.device | None = None) -> Brought:
-    """Loads model and data, and makes the source of stochastic passes."""
+def brought(
+    config: UncertainConfig, images: int, device: torch.device | None = None, *, apart: bool = False
+) -> Brought:
+    """Loads model and data, and makes the source of stochastic passes. With `apart` no image is among both the data and
+    the validation images, which training images may be."""
     device = device or device_of(config.device)
     told = EvaluateConfig(**{name: getattr(config, name) for name in (*BroughtConfig.model_fields, "seed")})
     model, data, space, named, _ = model_and_data(told, device)
@@ -158,6 +161,8 @@ def brought(config: UncertainConfig, images: int, device: torch.device | None = 
         source = DropoutPasses(model, config.passes, seed=config.seed)
     if config.profile is not None:
         _check_profile(config.profile, model, source, rate)
+    if apart and config.split == "train":
+        data = _without(data, validation)
     data = fixed_subset(data, min(images, len(data)), config.seed)
     _check_finite(model, data)
     return Brought(model, data, validation, source, space, named)
@@ -214,6 +219,22 @@ def _validation(config: UncertainConfig, data: Data) -> Data:
         found = data_room.load(config.data, folder=config.data_folder, size=config.size, seed=config.seed).train
     chosen = fixed_subset(found, min(config.validation_images, len(found)), config.seed)
     return in_classes(chosen, data.classes)
+
+
+def _without(data: Data, validation: Data) -> Data:
+    """The images of the training part that decide on no threshold."""
+    rest = (~torch.isin(data.index.cpu(), validation.index.cpu())).nonzero().flatten()
+    if not len(rest):
+        raise UserError(
+            f"validation-images: all {len(data)} images of this part find the thresholds, which leaves none to measure;"
+            " lower it."
+        )
+    return data.take(rest.to(data.labels.device)) if len(rest) < len(data) else data
+
+
+def finds_thresholds(config: UncertainConfig) -> bool:
+    """Whether thresholds come from validation images here, and not from the user or an earlier profile."""
+    return config.profile is None and not config.pcs_thresholds
 
 
 def _member(path: Path, model: nn.Module, data: Data) -> nn.Module:

@@ -16,6 +16,7 @@ from ukemi.cli.uncertain import (
     attacks_of,
     brought_to_ranks,
     check_uncertain,
+    finds_thresholds,
     kept_of,
     shown,
     thresholds_of,
@@ -61,7 +62,7 @@ def run(arguments: list[str]) -> int:
     config = parse(UncertaintyConfig, arguments, "uncertainty")
     saved = _check(config)
     began = monotonic()
-    with brought_to_ranks(config, config.images) as found:
+    with brought_to_ranks(config, config.images, apart=finds_thresholds(config)) as found:
         kept = kept_of(saved, found)  # before the long work: they may be another model's
         thresholds, found_by = thresholds_of(config, found)
         groups = _groups(config, found, kept)
