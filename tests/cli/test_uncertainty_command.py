@@ -319,6 +319,8 @@ def test_a_profile_of_training_images_leaves_those_of_its_thresholds_out() -> No
         (["uncertainty", *OWN, "--variants", "t9"], "variants: 't9' is none of"),
         (["uncertainty", *OWN, "--ensemble", "nope"], "ensemble: nope is neither a run folder nor a file of weights."),
         (["generate", *OWN, "--space", "t6"], "space: it belongs to --generator natural"),
+        (["generate", *OWN, "--generator", "natural", "--mutation", "0"], "mutation: it belongs to --generator pixels"),
+        (["generate", *OWN, "--generator", "natural", "--grains", "3"], "grains: it belongs to --generator pixels"),
         (
             ["generate", *OWN, *GIVEN, "--generator", "natural", "--epsilon", "0.1"],
             "epsilon: natural variations have no",

@@ -23,6 +23,9 @@ from ukemi.uncertainty.generation import PixelMaker
 from ukemi.uncertainty.patterns import number_of
 from ukemi.uncertainty.targets import Goal
 
+PIXELS_ONLY = ("tournament", "exchange", "mutation", "grains")
+"""settings that the natural generator has no use for"""
+
 
 class GenerateConfig(SearchSettings, UncertainConfig):
     """Searches for inputs of a pattern of uncertainty that nobody tested: noise within an Linf ball, or natural
@@ -101,6 +104,11 @@ def _check(config: GenerateConfig) -> None:
     number_of(config.pattern)
     if config.generator == "natural":
         space_of(config.space)
+        for name in PIXELS_ONLY:
+            if getattr(config, name) != _usual(name):
+                raise UserError(
+                    f"{name}: it belongs to --generator pixels; natural variations are bred as SENSEI's are."
+                )
         if config.epsilon != _usual("epsilon") and (config.profile is not None or config.pcs_thresholds):
             raise UserError(
                 "epsilon: natural variations have no budget, and with given thresholds no attack needs one."

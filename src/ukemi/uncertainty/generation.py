@@ -47,17 +47,17 @@ class SearchSettings(Schema):
     epsilon: Number = Field(8 / 255, gt=0, le=1)
     """How far a pixel may move, in pixels of 0..1: 8/255, or 0.3 for digits."""
     tournament: int = Field(8, ge=1)
-    """How many individuals compete to be a parent."""
+    """How many individuals compete to be a parent (pixels)."""
     exchange: Number = Field(0.1, ge=0, le=1)
-    """The share of pixels that a child has from its second parent."""
+    """The share of pixels that a child has from its second parent (pixels)."""
     mutation: Number = Field(0.02, ge=0, le=1)
-    """The share of pixel values that are drawn anew in a child; 0 leaves mutation out, as the paper does."""
+    """The share of pixel values that are drawn anew in a child; 0 leaves mutation out, as the paper does (pixels)."""
     edge: Annotated[Number, Field(ge=0, lt=1)] | None = None
     """How often a drawn pixel lies at an end of the ball, or a drawn gene at an end of its range, instead of inside;
     default: 0.9 for pixels, 0.5 for genes."""
     grains: tuple[Annotated[int, Field(ge=1)], ...] = Field((1, 2, 4), min_length=1)
     """Sides of the square patches in which noise and mutation are drawn, in turns from individual to individual: a
-    patch moves a network more than as many single pixels."""
+    patch moves a network more than as many single pixels (pixels)."""
     elite: int = Field(5, ge=0)
     """How many of the best live on unchanged."""
 
