@@ -139,6 +139,18 @@ def test_an_ensemble_answers_in_place_of_dropout() -> None:
     assert found["source"] == "ensemble" and found["passes"] == 3
 
 
+def test_a_member_that_counts_the_classes_otherwise_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    data = load("fashion-mini")
+    for name, classes in (("one", data.classes), ("other", data.classes[::-1])):
+        config = TrainConfig(model="lenet5", out=Path(name))
+        model = make_model(config, data.train, data.classes, None)
+        write_checkpoint(Run.start(config).weights_path, model.state_dict(), {"classes": list(classes)})
+    flags = ["uncertainty", "one", *GIVEN, "--images", "4", "--attacks", "fgsm", "--fuzzers", "--device", "cpu"]
+    assert run([*flags, "--ensemble", "other"]) == 2
+    assert "ensemble: other knows the classes" in capsys.readouterr().err
+    assert run([*flags, "--ensemble", "one"]) == 0
+
+
 def test_generate_writes_a_set_that_uncertainty_reads(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--pattern", "lh", "--epsilon", "0.3", *GIVEN, "--population", "16", "--generations", "10"]
     assert run(["generate", *OWN, *flags, "--images", "20", "--gallery", "2"]) == 0

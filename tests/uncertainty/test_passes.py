@@ -173,6 +173,8 @@ def test_an_ensemble_gives_its_members_answers() -> None:
     # logits are kept in float32
     assert torch.allclose(found.drawn.double(), wanted, atol=1e-6)
     assert torch.allclose(found.certain.double(), wanted[0], atol=1e-6)
+    with pytest.raises(UserError, match=r"ensemble: its models give different numbers of logits: \[3, 4\]"):
+        Ensemble([*members, nn.Sequential(nn.Flatten(), nn.Linear(81, 4)).double()])(x, torch.arange(5))
 
 
 def test_metrics_of_data_are_those_of_its_batches(dropping: nn.Module, recognised: Data) -> None:

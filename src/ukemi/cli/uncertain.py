@@ -240,7 +240,12 @@ def finds_thresholds(config: UncertainConfig) -> bool:
 def _member(path: Path, model: nn.Module, data: Data) -> nn.Module:
     """A further model: of a run, or the same network with other weights."""
     if path.is_dir():
-        member, _ = trained_model(Run(path), Run.config_of(path), data)
+        member, known = trained_model(Run(path), Run.config_of(path), data)
+        if known.classes != data.classes:
+            raise UserError(
+                f"ensemble: {path} knows the classes {_few(known.classes)}, but the model {_few(data.classes)}; their"
+                " answers would not mean the same."
+            )
         return member
     member = deepcopy(model)
     try:
@@ -248,6 +253,10 @@ def _member(path: Path, model: nn.Module, data: Data) -> nn.Module:
     except UserError:
         models.load_weights(member, path)
     return member
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
 
 
 def thresholds_of(

@@ -7,7 +7,7 @@ all individuals of a seed, so that a better fitness is no luck of the masks.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 from typing import Annotated, Protocol
 
 import torch
@@ -23,7 +23,7 @@ from ukemi.ranks import Ranks
 from ukemi.schema import Number, Schema
 from ukemi.uncertainty import pixels
 from ukemi.uncertainty.metrics import Sampled, Uncertainty, joined, measured
-from ukemi.uncertainty.passes import Source
+from ukemi.uncertainty.passes import Ensemble, Source
 from ukemi.uncertainty.targets import Target
 
 VALUES = {"cpu": 2**23, "cuda": 2**26}
@@ -212,6 +212,8 @@ class _Search:
     ) -> None:
         self._source, self._target, self._settings = source, target, settings
         self._seeds, self._labels, self._index = images, labels, index
+        # the members of an ensemble answer the same every time: nothing is left to chance
+        self._passes = inf if isinstance(source, Ensemble) else source.passes
         count = len(images)
         self._best = images.clone()
         self._fitness = torch.full((count,), -torch.inf, dtype=torch.float64, device=images.device)
@@ -241,7 +243,7 @@ class _Search:
         count = images.shape[1]
         sampled = self._source(images.flatten(0, 1), self._index[rows], turn=1 + generation, shared=count)
         self._evaluations += len(rows) * count
-        scores = self._target.scored(sampled, self._labels[rows].repeat_interleave(count))
+        scores = self._target.scored(sampled, self._labels[rows].repeat_interleave(count), self._passes)
         # met, but not beyond the sampling error: the best of those short of the target
         fitness = torch.where(scores.met & ~scores.safe, scores.fitness.clamp(min=0), scores.fitness)
         return fitness.view(-1, count)
@@ -269,11 +271,13 @@ class _Search:
         Many individuals are looked at, so one is always lucky with its generation's masks; its mean over several other
         sets of them is not.
         """
+        if self._passes == inf:
+            return torch.ones(len(rows), dtype=torch.bool, device=rows.device)
         turns = [CHECK + CHECKS * generation + check for check in range(CHECKS)]
         again = [self._source(images, self._index[rows], turn=turn) for turn in turns]
         self._evaluations += CHECKS * len(rows)
         pooled = Sampled(again[0].certain, torch.cat([one.drawn for one in again]))
-        return self._target.scored(pooled, self._labels[rows], passes=len(again[0].drawn)).safe
+        return self._target.scored(pooled, self._labels[rows], self._passes).safe
 
     def result(self) -> Generated:
         """The best of every seed, judged under masks that the search never saw."""

@@ -110,7 +110,10 @@ class Ensemble:
 
     def __call__(self, images: Tensor, index: Tensor, *, turn: int = 0, shared: int = 1) -> Sampled:
         chunk = default_chunk(tuple(images.shape[1:]), images.device)
-        drawn = torch.stack([logits(model, images, chunk).softmax(1) for model in self.models])
+        answers = [logits(model, images, chunk) for model in self.models]
+        if len(widths := {answer.shape[1] for answer in answers}) > 1:
+            raise UserError(f"ensemble: its models give different numbers of logits: {sorted(widths)}.")
+        drawn = torch.stack(answers).softmax(2)
         return Sampled(drawn[0], drawn)
 
 

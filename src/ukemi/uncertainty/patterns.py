@@ -89,7 +89,7 @@ def patterns_of(pcs: Tensor, vr: Tensor, thresholds: Thresholds) -> Tensor:
     return torch.where(decided, 2 * high[0].long() + high[1].long(), BETWEEN)
 
 
-def sampling_error(limit: float, passes: int) -> float:
+def sampling_error(limit: float, passes: float) -> float:
     """The standard error of a VR that truly lies at the limit, from `passes` passes."""
     return sqrt(limit * (1 - limit) / passes)
 
