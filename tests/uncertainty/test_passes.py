@@ -237,3 +237,21 @@ def test_answers_that_are_not_finite_have_no_uncertainty(dropping: nn.Module, re
     torch.nn.init.constant_(list(broken.parameters())[-1], torch.inf)
     with pytest.raises(UserError, match="model: its answers to 3 of 3 images are not finite"):
         uncertainty_of(DropoutPasses(broken, 2), recognised.take(torch.arange(3)))
+
+
+class Aside(nn.Module):
+    """Its last Linear is a side head that a plain answer leaves out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, self.aside = nn.Linear(81, 3), nn.Linear(81, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(x.flatten(1))
+
+
+def test_dropout_that_takes_no_part_is_named() -> None:
+    """Else VR and MI would be 0 of every input, and nothing would say why."""
+    for split in (True, False):
+        with pytest.raises(UserError, match="dropout: no dropout layer of Aside takes part in its answers"):
+            DropoutPasses(insert_dropout(Aside(), 0.5), 4, split=split)(images(2).float(), torch.arange(2))

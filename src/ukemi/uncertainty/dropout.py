@@ -85,6 +85,11 @@ class Masks:
         self._index, self._shared, self._first, self._many = index_G, shared, first, many
         self._seed, self._layer = randomness.key(seed, turn), 0
 
+    @property
+    def applied(self) -> int:
+        """How many layers were masked so far."""
+        return self._layer
+
     def __call__(self, module: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> Tensor:
         """A forward hook: the dropout's output, masked; layers that drop are counted as they run."""
         rate = float(module.p)  # type: ignore[arg-type]

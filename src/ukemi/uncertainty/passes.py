@@ -16,7 +16,7 @@ from ukemi.data import Data, shared
 from ukemi.errors import UserError
 from ukemi.models.inference import default_chunk, home_of, logits, padded, rows_per_pass, scoring
 from ukemi.ranks import Ranks
-from ukemi.uncertainty.dropout import Masks, dropouts_of, masked
+from ukemi.uncertainty.dropout import Masks, dropouts_of, drops, masked
 from ukemi.uncertainty.metrics import Against, Confidence, Sampled, Uncertainty, joined, measured
 from ukemi.uncertainty.splitting import Whole, cut
 
@@ -89,8 +89,14 @@ class DropoutPasses:
         repeated = [value.repeat_interleave(many, 0) for value in values]
         drawn = []
         for first in range(0, self.passes, many):
-            with masked(self.model, Masks(index_G, shared, first, many, self.seed, turn)):
+            masks = Masks(index_G, shared, first, many, self.seed, turn)
+            with masked(self.model, masks):
                 answers = _probabilities(parts.tail(repeated))
+            if not masks.applied and drops(self.model):
+                raise UserError(
+                    f"dropout: no dropout layer of {type(self.model).__name__} takes part in its answers, so all passes"
+                    " are the same; put one before its classifier, or take an ensemble."
+                )
             drawn.append(answers.view(groups * shared, many, -1).transpose(0, 1))
         return Sampled(certain[:rows], torch.cat(drawn)[:, :rows])
 
