@@ -123,8 +123,8 @@ FLAGS = {
     "repair dare": """allowed-drop batch-size control-images controls epochs epsilon learning-rates out p q reading run
         samples select-on twins variant""",
     "repair null": "kind like out run seed",
-    "repair uncertainty": """alpha attacks epochs epsilon images learning-rate out run samples sets share transfer
-        variant""",
+    "repair uncertainty": """alpha attacks epochs epsilon images layers learning-rate out run samples sets share
+        transfer variant""",
     "defend": """against attacks confidence data data-folder defences device dropout ensemble epsilon images mean model
         model-arguments out own-dropout-only passes pcs-thresholds profile run seed sets size split std
         validation-images vr-thresholds weights""",

@@ -55,6 +55,23 @@ def test_defend_writes_a_table_numbers_and_a_page(
     assert "By pattern of uncertainty" in page and "http" not in page.split("<body")[1] and "nan" not in page
 
 
+def test_sets_are_never_taken_for_each_other_nor_for_the_benign_images(made: Path, tmp_path: Path) -> None:
+    test = read_set(made / "test/generated.safetensors")
+    paths = [
+        tmp_path / name for name in ("a/g.safetensors", "b/g.safetensors", "c/a.safetensors", "benign.safetensors")
+    ]
+    for path in paths:
+        write_set(path, test)
+    own = ["--defences", "bit-depth", "--out", str(tmp_path / "d"), "--sets", *map(str, paths)]
+    assert run(["defend", str(made / "run"), *GIVEN, *FEW, *own]) == 0
+    found = json.loads((tmp_path / "d/defences.json").read_text())
+    fooling = {"images": int(test.success.sum()), "fooling": int(test.success.sum())}
+    assert {name: one for name, one in found["sources"].items() if name != "fgsm"} == dict.fromkeys(
+        (str(paths[0]), "b", str(paths[2]), str(paths[3])), fooling
+    )
+    assert found["defences"][0]["false_positives"] is not None
+
+
 def test_a_defence_of_ones_own_is_worn(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("own_defence.py").write_text("def still(told):\n    return told.model\n")
@@ -115,17 +132,59 @@ def test_repair_uncertainty_trains_measures_and_says_so(
     assert not torch.equal(models[0].eval()(images), models[1].eval()(images))
 
 
-def test_bad_input_is_one_sentence_and_writes_nothing(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_two_frozen_sets_of_one_attack_are_two_rows(made: Path, tmp_path: Path) -> None:
+    paths = [tmp_path / f"{epsilon}/adversarial.safetensors" for epsilon in ("0.1", "0.2")]
+    for path in paths:
+        few = ["--images", "40", "--epsilon", path.parent.name, "--device", "cpu", "--out", str(path.parent)]
+        assert run(["attack", str(made / "run"), "--attack", "fgsm", *few]) == 0
+    flags = ["--sets", str(made / "train/generated.safetensors"), "--epochs", "1", "--images", "8"]
+    transfer = ["--transfer", *map(str, paths), "--out", str(tmp_path / "w")]
+    assert run(["repair", "uncertainty", str(made / "run"), *flags, *transfer]) == 0
+    about = json.loads((tmp_path / "w/repair.json").read_text())
+    assert list(about["before"]["calibration"]) == [f"fgsm ({path})" for path in paths]
+
+
+def test_a_network_without_inner_parts_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("shallow_net.py").write_text(
+        "from torch import nn\n\n\ndef net():\n    return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))\n"
+    )
+    train(TrainConfig(model="shallow_net:net", epochs=1, out=Path("run"), device="cpu"), quiet=True)
+    few = ["--attack", "fgsm", "--epsilon", "0.3", "--images", "30", "--device", "cpu", "--out", "a"]
+    assert run(["attack", "run", "--split", "train", *few]) == 0
+    flags = ["repair", "uncertainty", "run", "--sets", "a/adversarial.safetensors", "--epochs", "1", "--images", "8"]
+    flags += ["--attacks", "fgsm", "--out", "new"]
+    capsys.readouterr()
+    for layers, said in (
+        ([], "this model shows no inner parts to mix behind; name them."),
+        (["--layers", "7"], "the model has no module '7'."),
+    ):
+        assert run([*flags, *layers]) == 2
+        assert capsys.readouterr().err == f"ukemi: layers: {said}\n"
+    assert not Path("new").exists()
+    assert run([*flags, "--layers", "0"]) == 0
+    assert Run.config_of(Path("new")).objective.layers == ("0",)  # type: ignore[union-attr]
+
+
+def test_bad_input_is_one_sentence_before_any_work_and_writes_nothing(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own, test = str(made / "run"), str(made / "test/generated.safetensors")
     empty = read_set(made / "train/generated.safetensors")
     write_set(tmp_path / "other.safetensors", type(empty)(**{**vars(empty), "model": "0" * 64}))
     out = ["--out", str(tmp_path / "none")]
+    monkeypatch.setattr("ukemi.cli.uncertain.turned", None)  # attacks: never reached
+    monkeypatch.setattr("ukemi.repairs.uncertain.turned_by", None)
     for flags, said in (
         (["defend"], "defend needs a run folder"),
         (["defend", own, "--defences", "wall"], "defences: 'wall' is none of squeezing"),
         (["defend", own, "--attacks"], "there is nothing to defend against"),
+        (["defend", own, "--attacks", "--sets", test], "attacks: without any, --pcs-thresholds"),
+        (["defend", own, *GIVEN, *FEW, "--sets", str(tmp_path / "other.safetensors")], "made for another model"),
+        (["defend", own, *GIVEN, *FEW, "--out", str(tmp_path / "other.safetensors/x")], "is a file; "),
+        (["repair", "uncertainty", own, "--out", str(tmp_path / "other.safetensors/x")], "is a file; "),
         (["repair", "uncertainty"], "a run folder is needed"),
         (["repair", "uncertainty", own], "sets: at least one file"),
         (["repair", "uncertainty", own, "--sets", test], "was made from the test part"),
@@ -136,6 +195,6 @@ def test_bad_input_is_one_sentence_and_writes_nothing(
         ),
         (["repair", "uncertainty", own, "--sets", test, "--share", "1"], "share"),
     ):
-        assert run([*flags, *out]) == 2
+        assert run([*flags, *([] if "--out" in flags else out)]) == 2
         assert said in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "none").exists()

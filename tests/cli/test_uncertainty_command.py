@@ -9,7 +9,9 @@ from safetensors.torch import save_file
 from torch import nn
 
 from ukemi.cli.main import run
-from ukemi.data import load
+from ukemi.cli.uncertain import brought
+from ukemi.cli.uncertainty import UncertaintyConfig
+from ukemi.data import Data, load
 from ukemi.training import TrainConfig
 from ukemi.training.checkpoints import write_checkpoint
 from ukemi.training.run import Run
@@ -21,6 +23,16 @@ from torch import nn
 
 def net():
     return nn.Sequential(nn.AvgPool2d(4), nn.Flatten(), nn.Dropout(0.3), nn.Linear(49, 10))
+
+class Breaking(nn.Sequential):
+    def forward(self, images):
+        return super().forward(images) / (images.mean((1, 2, 3)) < 0.4)[:, None]  # bright images have no answer
+
+def breaking():
+    return Breaking(*net())
+
+def zero():
+    return nn.Sequential(nn.AvgPool2d(4), nn.Flatten(), nn.Dropout(0.0), nn.Linear(49, 10))
 
 def plain():
     return nn.Sequential(nn.AvgPool2d(4), nn.Flatten(), nn.Identity(), nn.Linear(49, 10))
@@ -127,6 +139,18 @@ def test_an_ensemble_answers_in_place_of_dropout() -> None:
     assert found["source"] == "ensemble" and found["passes"] == 3
 
 
+def test_a_member_that_counts_the_classes_otherwise_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    data = load("fashion-mini")
+    for name, classes in (("one", data.classes), ("other", data.classes[::-1])):
+        config = TrainConfig(model="lenet5", out=Path(name))
+        model = make_model(config, data.train, data.classes, None)
+        write_checkpoint(Run.start(config).weights_path, model.state_dict(), {"classes": list(classes)})
+    flags = ["uncertainty", "one", *GIVEN, "--images", "4", "--attacks", "fgsm", "--fuzzers", "--device", "cpu"]
+    assert run([*flags, "--ensemble", "other"]) == 2
+    assert "ensemble: other knows the classes" in capsys.readouterr().err
+    assert run([*flags, "--ensemble", "one"]) == 0
+
+
 def test_generate_writes_a_set_that_uncertainty_reads(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--pattern", "lh", "--epsilon", "0.3", *GIVEN, "--population", "16", "--generations", "10"]
     assert run(["generate", *OWN, *flags, "--images", "20", "--gallery", "2"]) == 0
@@ -146,6 +170,20 @@ def test_generate_writes_a_set_that_uncertainty_reads(capsys: pytest.CaptureFixt
     assert run(["uncertainty", *OWN, *FEW, *GIVEN, *sets, "--fuzzers"]) == 0
     rows = json.loads(Path("uncertainty/uncertainty.json").read_text())["sources"]
     assert rows[-1]["source"].endswith("generated.safetensors") and rows[-1]["images"] == found["success"]
+
+
+def test_a_set_of_another_model_is_refused_before_anything_is_written(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = ["--pattern", "LH", "--epsilon", "0.3", *GIVEN, *QUICK, "--images", "20", "--out", "made"]
+    assert run(["generate", *OWN, *flags]) == 0
+    other = [each.replace("tiny.safetensors", "other.safetensors") for each in OWN]
+    monkeypatch.setattr("ukemi.cli.uncertainty.fuzz", None)  # never reached
+    capsys.readouterr()
+    sets = ["--sets", "made/generated.safetensors", "--keep-fuzzed"]
+    assert run(["uncertainty", *other, *FEW, *GIVEN, *sets]) == 2
+    assert "sets: made/generated.safetensors: it was made for another model" in capsys.readouterr().err
+    assert not Path("uncertainty").exists()
 
 
 def test_a_profile_brings_its_thresholds_and_genes_are_the_other_generator() -> None:
@@ -174,6 +212,26 @@ def test_a_profile_of_another_model_is_refused(capsys: pytest.CaptureFixture[str
     path.write_text(json.dumps(known))  # as an earlier version wrote it
     assert run(["generate", *other, *flags]) == 0
     assert "doesn't say for which model" in capsys.readouterr().err
+
+
+def test_a_profile_of_another_kind_of_pcs_or_vr_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    few = [*FEW, "--fuzzers", "--variants", "None"]
+    assert run(["uncertainty", *PLAIN, *few, *GIVEN, "--confidence", "max", "--against", "mode"]) == 0
+    flags = ["--profile", "uncertainty/uncertainty.json", *QUICK, "--images", "4", "--out", "made"]
+    for kinds, field in ((["--against", "mode"], "confidence"), (["--confidence", "max"], "against")):
+        capsys.readouterr()
+        assert run(["generate", *PLAIN, *flags, *kinds]) == 2
+        assert capsys.readouterr().err.startswith(
+            f"ukemi: {field}: uncertainty/uncertainty.json has its thresholds for"
+        )
+    assert not Path("made").exists()
+    same = ["--confidence", "max", "--against", "mode"]
+    assert run(["generate", *PLAIN, *flags, *same]) == 0
+    assert "note" not in capsys.readouterr().err
+    assert run(["generate", *PLAIN, *flags, *same, "--dropout", "0.5"]) == 0
+    assert "its thresholds at dropout 0.2, but 0.5 is put in here" in capsys.readouterr().err
+    assert run(["generate", *PLAIN, *flags, *same, "--ensemble", "other.safetensors"]) == 0
+    assert "its thresholds from dropout, but an ensemble is asked here" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", [None, "{}", "[1]", "no json"])
@@ -213,6 +271,42 @@ def test_a_run_keeps_its_validation_images_aside_and_repeats_itself() -> None:
     check_set(read_set(Path("again") / name), model=again)
 
 
+def _numbers(data: Data) -> set[int]:
+    return set(data.index.tolist())
+
+
+@pytest.mark.parametrize("validation", [0.0, 0.2])
+def test_thresholds_are_never_found_on_the_images_that_are_profiled(validation: float) -> None:
+    config = TrainConfig(model="lenet5", validation=validation, out=Path("here"))
+    trained, data = Run.start(config), load("fashion-mini")
+    model = make_model(config, data.train, data.classes, None)
+    write_checkpoint(trained.weights_path, model.state_dict(), {"classes": list(data.classes)})
+    told = {"run": Path("here"), "split": "train", "device": "cpu", "validation_images": 400}
+    found = brought(UncertaintyConfig(**told), 5800, apart=True)  # type: ignore[arg-type]
+    assert len(found.validation) == 400 and len(found.data) == 5600
+    assert not _numbers(found.data) & _numbers(found.validation)
+    assert _numbers(brought(UncertaintyConfig(**told), 5800).data) & _numbers(found.validation)  # type: ignore[arg-type]
+
+
+def test_a_profile_of_training_images_leaves_those_of_its_thresholds_out() -> None:
+    few = [
+        "--images",
+        "6000",
+        "--split",
+        "train",
+        "--attacks",
+        "fgsm",
+        "--epsilon",
+        "0.1",
+        "--fuzzers",
+        "--gallery",
+        "0",
+    ]
+    assert run(["uncertainty", *OWN, *few, "--variants", "None", "--validation-images", "5900"]) == 0
+    found = json.loads(Path("uncertainty/uncertainty.json").read_text())
+    assert found["sources"][0]["images"] == 100
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
@@ -225,24 +319,39 @@ def test_a_run_keeps_its_validation_images_aside_and_repeats_itself() -> None:
             ["uncertainty", *PLAIN, *GIVEN, "--own-dropout-only"],
             "own-dropout-only: Sequential has no dropout layer; leave --own-dropout-only out",
         ),
+        (
+            ["uncertainty", "--model", "tiny_unsure:zero", *BASE, *GIVEN, "--own-dropout-only"],
+            "own-dropout-only: Sequential has no dropout layer with a rate above 0",
+        ),
+        (["uncertainty", "--model", "tiny_unsure:breaking", *BASE, *FEW, *GIVEN], "of 60 images are not finite"),
+        (["generate", "--model", "tiny_unsure:breaking", *BASE, *FEW, *GIVEN], "of 60 images are not finite"),
         (["uncertainty", *OWN, "--attacks", "fgms"], "ukemi: attacks: 'fgms' is none of"),
         (["uncertainty", *OWN, "--sets", "none.safetensors"], "ukemi: sets: there is no file"),
         (["uncertainty", *OWN, "--profile", "none.json"], "profile: there is no file none.json"),
         (["uncertainty", *OWN, "--variants", "t9"], "variants: 't9' is none of"),
         (["uncertainty", *OWN, "--ensemble", "nope"], "ensemble: nope is neither a run folder nor a file of weights."),
         (["generate", *OWN, "--space", "t6"], "space: it belongs to --generator natural"),
+        (["generate", *OWN, "--generator", "natural", "--mutation", "0"], "mutation: it belongs to --generator pixels"),
+        (["generate", *OWN, "--generator", "natural", "--grains", "3"], "grains: it belongs to --generator pixels"),
         (
             ["generate", *OWN, *GIVEN, "--generator", "natural", "--epsilon", "0.1"],
             "epsilon: natural variations have no",
         ),
         (["uncertainty", *OWN, "--out", "tiny.safetensors"], "out: tiny.safetensors is a file"),
+        (["uncertainty", *OWN, *GIVEN, *FEW, "--out", "tiny.safetensors/x"], "tiny.safetensors is a file; "),
+        (["generate", *OWN, *GIVEN, *FEW, "--out", "tiny.safetensors/x"], "tiny.safetensors is a file; "),
         (["generate", *OWN, "--epsilon", "0"], "epsilon"),
         (["uncertainty", *OWN, *FEW, "--attacks"], "attacks: without any"),
+        (
+            ["uncertainty", *OWN, "--split", "train", "--validation-images", "6000"],
+            "validation-images: all 6000 images of this part find the thresholds, which leaves none to measure",
+        ),
     ],
 )
 def test_bad_input_is_one_sentence_and_writes_nothing(
-    flags: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    flags: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("ukemi.cli.uncertain.turned", None)  # attacks: never reached
     before = sorted(Path().rglob("*.json"))
     try:
         code = run(flags)

@@ -132,3 +132,24 @@ def test_what_a_defence_lacks_is_named(net: nn.Module, benign: Data) -> None:
         defence_of("distillation", bare)
     with pytest.raises(UserError, match="defences: 'none' is none of squeezing"):
         defence_of("none", bare)
+
+
+def test_the_size_of_mutations_is_found_on_the_images_and_not_on_padding(
+    net: nn.Module, benign: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few images make up a small part of a chunk; what fills it says nothing."""
+    few = benign.take(torch.arange(24))
+    images = few.batch(torch.arange(24), "cpu").images
+    steadiest = Mutating(net, benign, 8).scores(images).argmin()
+    rest = torch.arange(24)
+    first = torch.cat([steadiest[None], rest[rest != steadiest]])  # a chunk is filled with its first row
+    sizes = []
+    for chunk in (24, 4096):
+        monkeypatch.setattr("ukemi.defences.base.default_chunk", lambda shape, device, chunk=chunk: chunk)
+        sizes.append(Mutating(net, few.take(first), 8).size)
+    assert sizes[0] == sizes[1]
+    monkeypatch.undo()
+    detector = Mutating(net, few.take(first), 8)
+    assert float(detector.scores(images).mean()) <= 0.1
+    detector.size *= 2
+    assert float(detector.scores(images).mean()) > 0.1

@@ -1,5 +1,6 @@
 """What gets past defences: counted as a slow loop counts it."""
 
+from dataclasses import replace
 from math import inf, isnan
 
 import pytest
@@ -11,7 +12,8 @@ from ukemi.data import Data, DataSet
 from ukemi.defences import Detector, Squeezing, Transformed, study
 from ukemi.defences.study import Judged, Study
 from ukemi.defences.transforms import bit_depth
-from ukemi.measures.uncertainty import Profile, profile
+from ukemi.measures.uncertainty import Profile, Profiled, profile
+from ukemi.reports.defences import _times
 from ukemi.uncertainty import DropoutPasses, Thresholds, patterns_of
 
 
@@ -67,6 +69,11 @@ def test_counts_are_those_of_a_slow_loop(net: nn.Module, benign: Data, profiled:
         assert found.ratio(one) == pytest.approx(rare[0] / rare[1] / shares["LH"])
 
 
+def _low_and_high(one: Profiled) -> Profiled:
+    rows = ((one.metrics.pcs < 1) & (one.metrics.vr > 0)).nonzero().flatten()
+    return Profiled(one.name, one.data.take(rows), one.metrics.take(rows))
+
+
 def test_a_ratio_without_common_inputs_that_pass(profiled: Profile) -> None:
     def ratio(common: bool, uncommon: bool) -> float:
         passed = {}
@@ -77,5 +84,17 @@ def test_a_ratio_without_common_inputs_that_pass(profiled: Profile) -> None:
         return Study(profiled, (judged,)).ratio(judged)
 
     assert ratio(True, True) == 1 and ratio(False, True) == inf and isnan(ratio(False, False))
+    # nothing uncommon fools, and nothing common passes
+    limits = Thresholds((1.0, 1.0), (1e-9, 1e-9))
+    parts = tuple(_low_and_high(one) for one in profiled.sources)
+    none = {one.name: torch.zeros(len(one.data), dtype=torch.bool) for one in parts}
+    stopped = Judged("own", "hardening", 1.0, 0.0, none)
+    common = Study(replace(profiled, thresholds=limits, sources=parts), (stopped,))
+    assert common.counts()["LH"] == sum(int((~one.right).sum()) for one in parts[1:]) > 0
+    assert isnan(common.ratio(stopped))
     with pytest.raises(UserError, match="at least one"):
         study(profiled, {})
+
+
+def test_a_ratio_without_end_is_shown_as_one() -> None:
+    assert [_times(ratio) for ratio in (1.5, inf, float("nan"))] == ["× 1.50", "× ∞", "–"]

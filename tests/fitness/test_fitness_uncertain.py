@@ -1,6 +1,7 @@
 """Uncertainty as fitness, beside its formulas; and a search that finds what the model knows least about."""
 
 from math import log
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 from ukemi import T3, Sensei, UserError
 from ukemi.data import DataSet
 from ukemi.fitness import PredictiveEntropy, Scored, fitness_of, uncertainty
+from ukemi.training import TrainConfig, train
 from ukemi.uncertainty import DropoutPasses
 
 
@@ -37,6 +39,15 @@ def test_a_network_without_dropout_is_named(fashion: DataSet) -> None:
         fitness_of("predictive-entropy")(scored_by(net, batch.images, batch.labels))
     with pytest.raises(UserError, match="passes: at least 2"):
         PredictiveEntropy(1)(scored_by(nn.Sequential(nn.Dropout(0.1), net), batch.images, batch.labels))
+
+
+def test_a_network_without_dropout_is_refused_before_a_run_is_written(tmp_path: Path) -> None:
+    for augmenter in ("sensei", "worst-of"):
+        chosen = {"name": augmenter, "fitness": "predictive-entropy"}
+        told = TrainConfig(model="demo-cnn", epochs=2, device="cpu", augmenter=chosen, out=tmp_path / "run")  # type: ignore[arg-type]
+        with pytest.raises(UserError, match="fitness: predictive-entropy needs a network with dropout"):
+            train(told, quiet=True)
+        assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("name", ["uncertainty", "predictive-entropy"])

@@ -14,6 +14,7 @@ from ukemi.data import Data
 from ukemi.genetics import tournament
 from ukemi.uncertainty import (
     DropoutPasses,
+    Ensemble,
     Generated,
     Sampled,
     SearchSettings,
@@ -253,3 +254,23 @@ def test_bad_targets_are_named() -> None:
     with pytest.raises(UserError, match="population"):
         SearchSettings(population=1)
     assert Target("hl", "kept", LIMITS).pattern == "HL"
+
+
+def test_what_is_not_finite_is_worst() -> None:
+    """NaN would sort above every number: such an individual would live on and breed."""
+    sampled = Sampled(torch.full((1, 3), torch.nan), torch.full((4, 1, 3), torch.nan))
+    for goal in ("misclassified", "kept"):
+        scores = Target("LH", goal, LIMITS).scored(sampled, torch.tensor([0]))  # type: ignore[arg-type]
+        assert float(scores.fitness) == -3 and not bool(scores.met)
+
+
+def test_what_an_ensemble_answers_is_no_luck(dropping: nn.Module, seeds: Data) -> None:
+    """Its members answer the same every time: what is there needs no margin and no second look."""
+    others = [deepcopy(dropping) for _ in range(2)]
+    for other in others:
+        torch.nn.init.zeros_(list(other.parameters())[-1])
+    source, target = Ensemble([dropping, *others]), Target("LH", "misclassified", Thresholds((0.9, 0.9), (0.3, 0.3)))
+    found = generate(source, seeds, target, SearchSettings(population=16, generations=12, epsilon=0.3))
+    assert found.success.any() and torch.equal(found.success, found.claimed)
+    assert found.evaluations == 16 * int(found.generations.sum())
+    assert (found.generations[found.success] <= 12).all() and (found.fitness[found.success] >= 1).all()

@@ -173,6 +173,8 @@ def test_an_ensemble_gives_its_members_answers() -> None:
     # logits are kept in float32
     assert torch.allclose(found.drawn.double(), wanted, atol=1e-6)
     assert torch.allclose(found.certain.double(), wanted[0], atol=1e-6)
+    with pytest.raises(UserError, match=r"ensemble: its models give different numbers of logits: \[3, 4\]"):
+        Ensemble([*members, nn.Sequential(nn.Flatten(), nn.Linear(81, 4)).double()])(x, torch.arange(5))
 
 
 def test_metrics_of_data_are_those_of_its_batches(dropping: nn.Module, recognised: Data) -> None:
@@ -212,3 +214,44 @@ def test_bad_input_is_named() -> None:
         insert_dropout(plain, 1)
     with pytest.raises(UserError, match="has no Linear or Conv2d"):
         insert_dropout(nn.Flatten(), 0.5)
+
+
+def test_dropout_of_rate_zero_is_none() -> None:
+    """Many networks hold it, switched off; every pass would be the same."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Dropout(0.0), nn.Linear(81, 8), nn.ReLU(), nn.Linear(8, 3)).double()
+    changed = with_dropout(model, 0.5)
+    parted, whole = DropoutPasses(changed, 6), DropoutPasses(changed, 6, split=False)
+    x, index = images(5), torch.arange(5)
+    found = parted(x, index)
+    assert float(measured(found).mi.max()) > 1e-6
+    # cut before the one that drops, and masked as the whole network is
+    assert [tuple(value.shape) for value in parted._parts.head(x)] == [(5, 8)]  # type: ignore[union-attr]
+    assert torch.allclose(found.drawn, whole(x, index).drawn, atol=1e-12)
+    with pytest.raises(UserError, match="has no dropout layer with a rate above 0 and inserting one is forbidden"):
+        with_dropout(model, 0.5, insert=False)
+
+
+def test_answers_that_are_not_finite_have_no_uncertainty(dropping: nn.Module, recognised: Data) -> None:
+    broken = deepcopy(dropping)
+    torch.nn.init.constant_(list(broken.parameters())[-1], torch.inf)
+    with pytest.raises(UserError, match="model: its answers to 3 of 3 images are not finite"):
+        uncertainty_of(DropoutPasses(broken, 2), recognised.take(torch.arange(3)))
+
+
+class Aside(nn.Module):
+    """Its last Linear is a side head that a plain answer leaves out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, self.aside = nn.Linear(81, 3), nn.Linear(81, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(x.flatten(1))
+
+
+def test_dropout_that_takes_no_part_is_named() -> None:
+    """Else VR and MI would be 0 of every input, and nothing would say why."""
+    for split in (True, False):
+        with pytest.raises(UserError, match="dropout: no dropout layer of Aside takes part in its answers"):
+            DropoutPasses(insert_dropout(Aside(), 0.5), 4, split=split)(images(2).float(), torch.arange(2))

@@ -63,8 +63,10 @@ def test_youdens_limit_is_the_best_of_all(low: list[float], high: list[float]) -
 def test_thresholds_part_benign_from_attacked() -> None:
     found = found_thresholds(uncertain([0.9, 0.8, 0.4], [0.0, 0.0, 0.1]), uncertain([0.1, 0.2, 0.3], [0.3, 0.5, 0.9]))
     assert found.pcs == pytest.approx((0.35, 0.35)) and found.vr == pytest.approx((0.2, 0.2))
-    with pytest.raises(UserError, match="do not differ"):
+    with pytest.raises(UserError, match=r"^vr-thresholds: .* do not differ"):
         found_thresholds(uncertain([0.5], [0.0]), uncertain([0.4], [0.0]))
+    with pytest.raises(UserError, match=r"^pcs-thresholds: .* do not differ"):
+        found_thresholds(uncertain([0.5], [0.0]), uncertain([0.5], [0.2]))
 
 
 def test_patterns_are_low_and_high_of_both() -> None:

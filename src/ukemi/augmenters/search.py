@@ -51,6 +51,11 @@ class Searching(Augmenter):
         self.most_per_pass: int | None = None
         """candidates of a batch in one pass, once memory has run out"""
 
+    def rehearse_fitness(self, model: nn.Module) -> None:
+        """Lets a fitness refuse a network."""
+        if isinstance(self.fitness, Fitness):
+            self.fitness.rehearse(model)
+
     def begin_fitness(self, model: nn.Module, data: Data, epoch: int) -> None:
         """Lets a fitness that compares with the training data look at them."""
         if isinstance(self.fitness, Fitness):

@@ -79,6 +79,7 @@ class Sensei(Searching):
     @torch.no_grad()
     def rehearse(self, model: nn.Module, data: Data) -> None:
         """Two generations of two samples on a copy, where a part is anyone's own."""
+        self.rehearse_fitness(model)
         parts = {name: getattr(self.settings, name) for name in ("selection", "crossing", "mutation", "fitness")}
         if all(isinstance(part, str) and ":" not in part for part in parts.values()):
             return

@@ -78,6 +78,7 @@ class WorstOf(Searching):
     @torch.no_grad()
     def rehearse(self, model: nn.Module, data: Data) -> None:
         """One batch of two samples, where the fitness is a function of anyone's own."""
+        self.rehearse_fitness(model)
         if self.when == "batch" and not isinstance(self.fitness, Fitness):
             batch = data.batch(torch.arange(min(2, len(data))), home_of(model))
             WorstOf(2, self.space, fitness=self.fitness)(model, batch.images, batch.labels, batch.index, 0)

@@ -18,6 +18,7 @@ from ukemi.cli.uncertain import (
     attacks_of,
     brought,
     check_uncertain,
+    kept_of,
     shown,
     thresholds_of,
     turned,
@@ -29,8 +30,8 @@ from ukemi.errors import UserError, field_called
 from ukemi.measures.uncertainty import BENIGN, profile
 from ukemi.models.inference import home_of
 from ukemi.training import Run
-from ukemi.training.sets import AdversarialSet, as_data, check_set, read_set
-from ukemi.training.setup import in_classes
+from ukemi.training.checkpoints import check_folder
+from ukemi.training.sets import AdversarialSet, as_data, read_set
 
 
 class DefendConfig(UncertainConfig):
@@ -57,8 +58,8 @@ def run(arguments: list[str]) -> int:
     config = parse(DefendConfig, arguments, "defend")
     saved = _check(config)
     began = monotonic()
-    found = brought(config, config.images)
-    kept = _kept(found, saved)
+    found = brought(config, config.images, apart=True)  # detectors are fitted on the validation images
+    kept = kept_of(saved, found)
     attacked = attacked_validation(config, found)
     setting = _setting(config, found, attacked)
     left_out: dict[str, str] = {}
@@ -97,6 +98,8 @@ def _out(config: DefendConfig) -> Path:
 
 def _check(config: DefendConfig) -> dict[str, AdversarialSet]:
     """The saved sets by their names; and what can be known to be wrong before anything is measured."""
+    if not config.sets and not config.attacks:
+        raise UserError("sets: without a set and without attacks there is nothing to defend against.")
     check_uncertain(config, "defend")
     for name in config.defences:
         check_defence(name)
@@ -104,18 +107,22 @@ def _check(config: DefendConfig) -> dict[str, AdversarialSet]:
             raise UserError(f"defences: {name} is given twice.")
         if name in TRAINING and config.run is None:
             raise UserError(f"defences: {name} trains the network anew, so a run folder is needed.")
-    if not config.sets and not config.attacks:
-        raise UserError("sets: without a set and without attacks there is nothing to defend against.")
-    if _out(config).is_file():
-        raise UserError(f"out: {_out(config)} is a file; a folder is needed.")
+    check_folder(_out(config))
     with field_called("sets", "adversarial-set"):
-        saved = {_name(path, config.sets): read_set(path) for path in config.sets}
+        saved = {name: read_set(path) for path, name in _names(config.sets).items()}
         for one in saved.values():
             as_data(one)
     return saved
 
 
-def _name(path: Path, beside: tuple[Path, ...]) -> str:
+def _names(paths: tuple[Path, ...]) -> dict[Path, str]:
+    """What each set is called; none as another, nor as the benign images."""
+    short = {path: _short(path, paths) for path in paths}
+    taken = [BENIGN, *short.values()]
+    return {path: name if taken.count(name) == 1 else str(path) for path, name in short.items()}
+
+
+def _short(path: Path, beside: tuple[Path, ...]) -> str:
     """As short as tells the sets apart: LH-misclassified for …/LH-misclassified/generated.safetensors."""
     stems = [each.stem for each in beside]
     short = path.stem if stems.count(path.stem) == 1 else f"{path.parent.name}"
@@ -126,16 +133,6 @@ def _name(path: Path, beside: tuple[Path, ...]) -> str:
 
 def _kind(saved: AdversarialSet | None) -> str:
     return {"generate": "generated", "fuzz": "fuzzed"}.get("" if saved is None else saved.attack, "attacked")
-
-
-def _kept(found: Brought, saved: dict[str, AdversarialSet]) -> dict[str, Data]:
-    """What succeeded in the saved sets, which have to be this model's."""
-    kept = {}
-    for name, one in saved.items():
-        with field_called(f"sets: {name}", "adversarial-set"):
-            check_set(one, model=found.model)
-        kept[name] = in_classes(as_data(one), found.data.classes)
-    return kept
 
 
 def _groups(config: DefendConfig, found: Brought, kept: dict[str, Data]) -> dict[str, Data]:

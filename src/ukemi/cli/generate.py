@@ -13,13 +13,18 @@ from ukemi.cli.parse import parse
 from ukemi.cli.uncertain import UncertainConfig, brought_to_ranks, check_uncertain, recognised, shown, thresholds_of
 from ukemi.errors import UserError
 from ukemi.models.inference import home_of
+from ukemi.ranks import is_first
 from ukemi.reports.generation import SET, numbers_of
 from ukemi.spaces import space_of
+from ukemi.training.checkpoints import check_folder
 from ukemi.training.sets import generated_set, write_set
 from ukemi.uncertainty import SearchSettings, Target, generate, natural
 from ukemi.uncertainty.generation import PixelMaker
 from ukemi.uncertainty.patterns import number_of
 from ukemi.uncertainty.targets import Goal
+
+PIXELS_ONLY = ("tournament", "exchange", "mutation", "grains")
+"""settings that the natural generator has no use for"""
 
 
 class GenerateConfig(SearchSettings, UncertainConfig):
@@ -99,14 +104,19 @@ def _check(config: GenerateConfig) -> None:
     number_of(config.pattern)
     if config.generator == "natural":
         space_of(config.space)
+        for name in PIXELS_ONLY:
+            if getattr(config, name) != _usual(name):
+                raise UserError(
+                    f"{name}: it belongs to --generator pixels; natural variations are bred as SENSEI's are."
+                )
         if config.epsilon != _usual("epsilon") and (config.profile is not None or config.pcs_thresholds):
             raise UserError(
                 "epsilon: natural variations have no budget, and with given thresholds no attack needs one."
             )
     elif config.space != _usual("space"):
         raise UserError(f"space: it belongs to --generator natural, but the generator is {config.generator}.")
-    if _out(config).is_file():
-        raise UserError(f"out: {_out(config)} is a file; a folder is needed.")
+    if is_first():
+        check_folder(_out(config))
 
 
 def _usual(name: str) -> object:

@@ -1,6 +1,6 @@
 """What commands about uncertainty share: model, data, stochastic passes, thresholds."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -20,18 +20,19 @@ from ukemi.cli.evaluate import BroughtConfig, EvaluateConfig, check_beside, mode
 from ukemi.data import Data
 from ukemi.errors import UserError, field_called
 from ukemi.measures.uncertainty import attack_of, turned_by, validation_thresholds
-from ukemi.models.inference import home_of
+from ukemi.models.inference import default_chunk, home_of, logits
 from ukemi.ranks import Ranks, is_first
-from ukemi.reports.uncertainty import read_profile
+from ukemi.reports.uncertainty import KnownProfile, read_profile
 from ukemi.schema import Number
 from ukemi.spaces import Space
 from ukemi.training.checkpoints import read_checkpoint
 from ukemi.training.config import device_of
 from ukemi.training.parallel import check_measured, measuring
 from ukemi.training.run import Run
-from ukemi.training.sets import weights_hash
+from ukemi.training.sets import AdversarialSet, as_data, check_set, weights_hash
 from ukemi.training.setup import fixed_subset, in_classes, load_model, load_sets, trained_model
-from ukemi.uncertainty import DropoutPasses, Ensemble, Source, Thresholds, dropouts_of, with_dropout
+from ukemi.uncertainty import DropoutPasses, Ensemble, Source, Thresholds, with_dropout
+from ukemi.uncertainty.dropout import drops, rateless
 from ukemi.uncertainty.metrics import Against, Confidence
 from ukemi.uncertainty.patterns import limits_of
 
@@ -100,11 +101,24 @@ def check_uncertain(config: UncertainConfig, command: str) -> None:
     if given and config.profile is not None:
         raise UserError("profile: it brings thresholds, so --pcs-thresholds can't stand beside it.")
     if config.profile is not None:
-        read_profile(config.profile)
+        _check_kinds(config, read_profile(config.profile))
     for path in config.ensemble:
         if not path.exists():
             raise UserError(f"ensemble: {path} is neither a run folder nor a file of weights.")
-    attacks_of(config)
+    if not (attacks_of(config) or given or config.profile):
+        raise UserError("attacks: without any, --pcs-thresholds and --vr-thresholds are needed.")
+
+
+def kept_of(saved: Mapping[str, AdversarialSet], found: Brought) -> dict[str, Data]:
+    """What succeeded in saved sets, which have to be this model's."""
+    kept = {}
+    for name, one in saved.items():
+        with field_called(f"sets: {name}", "adversarial-set"):
+            check_set(one, model=found.model)
+        kept[name] = in_classes(as_data(one), found.data.classes)
+        if (kept[name].channels, kept[name].size) != (found.data.channels, found.data.size):
+            raise UserError(f"sets: the images of {name} have another shape than those of the data.")
+    return kept
 
 
 def attacks_of(config: UncertainConfig) -> dict[str, AttackConfig]:
@@ -113,40 +127,66 @@ def attacks_of(config: UncertainConfig) -> dict[str, AttackConfig]:
 
 
 @contextmanager
-def brought_to_ranks(config: UncertainConfig, images: int) -> Iterator[Brought]:
+def brought_to_ranks(config: UncertainConfig, images: int, *, apart: bool = False) -> Iterator[Brought]:
     """What all ranks work on together, where torchrun started several."""
     with measuring(config.device) as (ranks, device):
         with ranks.together():
-            found = brought(config, images, device)
+            found = brought(config, images, device, apart=apart)
         check_measured(config, found.model, found.data, ranks)
         yield replace(found, ranks=ranks)
 
 
-def brought(config: UncertainConfig, images: int, device: torch.device | None = None) -> Brought:
-    """Loads model and data, and makes the source of stochastic passes."""
+def brought(
+    config: UncertainConfig, images: int, device: torch.device | None = None, *, apart: bool = False
+) -> Brought:
+    """Loads model and data, and makes the source of stochastic passes. With `apart` no image is among both the data and
+    the validation images, which training images may be."""
     device = device or device_of(config.device)
     told = EvaluateConfig(**{name: getattr(config, name) for name in (*BroughtConfig.model_fields, "seed")})
     model, data, space, named, _ = model_and_data(told, device)
     validation = _validation(config, data)
     source: Source
+    rate: float | None = None
     if config.ensemble:
         with field_called("ensemble", "run", "weights", "checkpoint"):
             source = Ensemble([model, *(_member(path, model, data).to(device) for path in config.ensemble)])
-    elif config.own_dropout_only and not dropouts_of(model):
+    elif config.own_dropout_only and not drops(model):
         raise UserError(
-            f"own-dropout-only: {type(model).__name__} has no dropout layer; leave --own-dropout-only out and one is"
-            " inserted, or give an --ensemble."
+            f"own-dropout-only: {type(model).__name__} has no dropout layer{rateless(model)}; leave"
+            " --own-dropout-only out and one is inserted, or give an --ensemble."
         )
     else:
+        rate = None if drops(model) else config.dropout
         model = with_dropout(model, config.dropout)
         source = DropoutPasses(model, config.passes, seed=config.seed)
     if config.profile is not None:
-        _check_profile(config.profile, model, source)
+        _check_profile(config.profile, model, source, rate)
+    if apart and config.split == "train":
+        data = _without(data, validation)
     data = fixed_subset(data, min(images, len(data)), config.seed)
+    _check_finite(model, data)
     return Brought(model, data, validation, source, space, named)
 
 
-def _check_profile(path: Path, model: nn.Module, source: Source) -> None:
+def _check_finite(model: nn.Module, data: Data) -> None:
+    """Before the long work: a network that gives no numbers can't be unsure of anything."""
+    device = home_of(model)
+    chunk = default_chunk((data.channels, *data.size), device)
+    batches = data.batches(torch.arange(len(data)).split(16 * chunk), device)
+    wrong = sum(int((~logits(model, batch.images, chunk).isfinite().all(1)).sum()) for batch in batches)
+    if wrong:
+        raise UserError(f"model: its logits for {wrong} of {len(data)} images are not finite.")
+
+
+def _check_kinds(config: UncertainConfig, known: KnownProfile) -> None:
+    """A limit of one kind of PCS or VR says nothing about another kind."""
+    for name in ("confidence", "against"):
+        then, now = known.settings.get(name), getattr(config, name)
+        if then not in (None, now):
+            raise UserError(f"{name}: {config.profile} has its thresholds for {then}, but {now} is asked for here.")
+
+
+def _check_profile(path: Path, model: nn.Module, source: Source, rate: float | None) -> None:
     """Refuses thresholds that were found for another model, and notes what else they were found with."""
     known, here = read_profile(path), weights_hash(model)
     if known.model not in (None, here):
@@ -156,6 +196,13 @@ def _check_profile(path: Path, model: nn.Module, source: Source) -> None:
     notes = [f"{path} doesn't say for which model its thresholds were found."] * (known.model is None)
     if known.passes not in (None, source.passes):
         notes.append(f"{path} has its thresholds from {known.passes} passes, but {source.passes} are made here.")
+    asked, ensemble = {True: "an ensemble", False: "dropout"}, isinstance(source, Ensemble)
+    if known.settings and bool(known.settings.get("ensemble")) != ensemble:
+        notes.append(f"{path} has its thresholds from {asked[not ensemble]}, but {asked[ensemble]} is asked here.")
+    elif rate is not None and known.settings.get("dropout") not in (None, rate):
+        notes.append(
+            f"{path} has its thresholds at dropout {known.settings['dropout']:g}, but {rate:g} is put in here."
+        )
     for note in notes * is_first():
         Console(stderr=True).print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
 
@@ -174,10 +221,31 @@ def _validation(config: UncertainConfig, data: Data) -> Data:
     return in_classes(chosen, data.classes)
 
 
+def _without(data: Data, validation: Data) -> Data:
+    """The images of the training part that decide on no threshold."""
+    rest = (~torch.isin(data.index.cpu(), validation.index.cpu())).nonzero().flatten()
+    if not len(rest):
+        raise UserError(
+            f"validation-images: all {len(data)} images of this part find the thresholds, which leaves none to measure;"
+            " lower it."
+        )
+    return data.take(rest.to(data.labels.device)) if len(rest) < len(data) else data
+
+
+def finds_thresholds(config: UncertainConfig) -> bool:
+    """Whether thresholds come from validation images here, and not from the user or an earlier profile."""
+    return config.profile is None and not config.pcs_thresholds
+
+
 def _member(path: Path, model: nn.Module, data: Data) -> nn.Module:
     """A further model: of a run, or the same network with other weights."""
     if path.is_dir():
-        member, _ = trained_model(Run(path), Run.config_of(path), data)
+        member, known = trained_model(Run(path), Run.config_of(path), data)
+        if known.classes != data.classes:
+            raise UserError(
+                f"ensemble: {path} knows the classes {_few(known.classes)}, but the model {_few(data.classes)}; their"
+                " answers would not mean the same."
+            )
         return member
     member = deepcopy(model)
     try:
@@ -185,6 +253,10 @@ def _member(path: Path, model: nn.Module, data: Data) -> nn.Module:
     except UserError:
         models.load_weights(member, path)
     return member
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
 
 
 def thresholds_of(
@@ -197,8 +269,6 @@ def thresholds_of(
         return known.thresholds, str(config.profile) + (f", from {known.passes} passes" if other else "")
     if config.pcs_thresholds:
         return Thresholds(limits_of("pcs", config.pcs_thresholds), limits_of("vr", config.vr_thresholds)), GIVEN
-    if not config.attacks:
-        raise UserError("attacks: without any, --pcs-thresholds and --vr-thresholds are needed.")
     attacked = attacked_validation(config, found) if attacked is None else attacked
     kinds = {"confidence": config.confidence, "against": config.against, "ranks": found.ranks}
     return validation_thresholds(found.source, found.validation, attacked, **kinds), VALIDATED  # type: ignore[arg-type]

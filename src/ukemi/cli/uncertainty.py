@@ -16,17 +16,20 @@ from ukemi.cli.uncertain import (
     attacks_of,
     brought_to_ranks,
     check_uncertain,
+    finds_thresholds,
+    kept_of,
     shown,
     thresholds_of,
     turned,
 )
 from ukemi.data import Data
-from ukemi.errors import UserError, field_called
+from ukemi.errors import field_called
 from ukemi.measures.uncertainty import BENIGN, natural_variants, profile
 from ukemi.models.inference import home_of
+from ukemi.ranks import is_first
 from ukemi.spaces import space_of
-from ukemi.training.sets import AdversarialSet, as_data, check_set, fuzzed_set, read_set, weights_hash, write_set
-from ukemi.training.setup import in_classes
+from ukemi.training.checkpoints import check_folder
+from ukemi.training.sets import AdversarialSet, as_data, fuzzed_set, read_set, weights_hash, write_set
 from ukemi.uncertainty import GUIDES, fuzz
 
 
@@ -59,9 +62,10 @@ def run(arguments: list[str]) -> int:
     config = parse(UncertaintyConfig, arguments, "uncertainty")
     saved = _check(config)
     began = monotonic()
-    with brought_to_ranks(config, config.images) as found:
+    with brought_to_ranks(config, config.images, apart=finds_thresholds(config)) as found:
+        kept = kept_of(saved, found)  # before the long work: they may be another model's
         thresholds, found_by = thresholds_of(config, found)
-        groups = _groups(config, found, saved)
+        groups = _groups(config, found, kept)
         kinds = {"confidence": config.confidence, "against": config.against}
         with bar("passes", sum(map(len, groups.values()))) as report:
             profiled = profile(found.source, groups, thresholds, report=report, ranks=found.ranks, **kinds)  # type: ignore[arg-type]
@@ -101,8 +105,8 @@ def _check(config: UncertaintyConfig) -> dict[str, AdversarialSet]:
     if config.variants is not None:
         with field_called("variants", "space"):
             space_of(config.variants)
-    if _out(config).is_file():
-        raise UserError(f"out: {_out(config)} is a file; a folder is needed.")
+    if is_first():
+        check_folder(_out(config))
     with field_called("sets", "adversarial-set"):
         saved = {str(path): read_set(path) for path in config.sets}
         for one in saved.values():
@@ -110,7 +114,7 @@ def _check(config: UncertaintyConfig) -> dict[str, AdversarialSet]:
     return saved
 
 
-def _groups(config: UncertaintyConfig, found: Brought, saved: dict[str, AdversarialSet]) -> dict[str, Data]:
+def _groups(config: UncertaintyConfig, found: Brought, kept: dict[str, Data]) -> dict[str, Data]:
     groups = {BENIGN: found.data}
     if config.variants is not None:
         space = space_of(config.variants)
@@ -121,13 +125,9 @@ def _groups(config: UncertaintyConfig, found: Brought, saved: dict[str, Adversar
         with bar(name, 1) as report:
             guide = GUIDES[name](found.model, found.validation)
             # what is new depends on all that came before: not to be divided, so the first rank's counts for all
-            kept = found.ranks.every(fuzz(found.model, found.data, guide, seed=config.seed, report=report))[0]
-        groups[name] = kept.as_data(found.data)
+            made = found.ranks.every(fuzz(found.model, found.data, guide, seed=config.seed, report=report))[0]
+        groups[name] = made.as_data(found.data)
         if config.keep_fuzzed and found.ranks.first:
             named = {"data": str(found.named["data"]), "split": config.split, "seed": config.seed}
-            write_set(_out(config) / f"{name}.safetensors", fuzzed_set(found.model, found.data, kept, **named))  # type: ignore[arg-type]
-    for name, one in saved.items():
-        with field_called(f"sets: {name}", "adversarial-set"):
-            check_set(one, model=found.model)
-        groups[name] = in_classes(as_data(one), found.data.classes)
-    return groups
+            write_set(_out(config) / f"{name}.safetensors", fuzzed_set(found.model, found.data, made, **named))  # type: ignore[arg-type]
+    return groups | kept

@@ -9,7 +9,7 @@ from ukemi.data import Data
 from ukemi.defences.base import Detector, key_of
 from ukemi.defences.hardening import squeezers
 from ukemi.errors import UserError
-from ukemi.models.inference import default_chunk, home_of, padded, scoring
+from ukemi.models.inference import home_of
 from ukemi.randomness import Stream
 from ukemi.uncertainty import DropoutPasses, measured
 
@@ -55,13 +55,9 @@ class Mutating(Detector):
             raise UserError(f"mutants: at least 1 is needed, but {mutants} was given.")
         self._noise = {name: _noise(weight, number, mutants, seed) for number, (name, weight) in enumerate(_of(model))}
         self._mutants, self.size = mutants, LARGEST
-        device = home_of(model)
-        few = benign.batch(torch.arange(min(len(benign), 200)), device).images
-        chunk = default_chunk(tuple(few.shape[1:]), device)
-        with scoring(model, device):
-            few = padded(few[:chunk], chunk)
-            while self.size > SMALLEST and float(self.score(few).mean()) > 1 - KEPT:
-                self.size /= 2
+        few = benign.batch(torch.arange(min(len(benign), 200)), home_of(model)).images
+        while self.size > SMALLEST and float(self.scores(few).mean()) > 1 - KEPT:
+            self.size /= 2
 
     def score(self, images_NCHW: Tensor) -> Tensor:
         own_N = self.model(images_NCHW).argmax(1)

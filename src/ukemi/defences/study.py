@@ -72,7 +72,7 @@ class Study:
         """The share of fooling inputs of uncommon patterns that pass, over that of the common pattern: above 1 the
         uncommon ones reveal more. NaN where no input of one kind fools, infinite where no common one passes."""
         common, uncommon = self.halves(judged)
-        return uncommon / common if common else (float("inf") if uncommon else float("nan"))
+        return uncommon / common if common else (float("inf") if uncommon > 0 else float("nan"))
 
     def halves(self, judged: Judged) -> tuple[float, float]:
         """The share of fooling inputs that pass: of the common pattern, and of the uncommon ones together."""

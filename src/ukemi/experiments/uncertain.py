@@ -12,6 +12,7 @@ from ukemi.defences import DEFENCES
 from ukemi.experiments.place import Place, flags, trained
 from ukemi.repairs import standing_of
 from ukemi.repairs.more import REPAIR, beside, last_rate
+from ukemi.repairs.uncertain import transfer_names
 from ukemi.schema import Schema
 from ukemi.training import Run
 from ukemi.training.sets import as_data, read_set
@@ -187,8 +188,9 @@ class Uncertain:
         config = Run.config_of(run.folder)
         model, data = trained_model(run, config, load_sets(config).test)
         few = fixed_subset(data, min(self.sizes.measured, len(data)), config.seed)
-        kept = [(read_set(path), path) for path in frozen]
-        sets = {f"{one.attack} ({path.stem})": in_classes(as_data(one), data.classes) for one, path in kept}
+        kept = {path: read_set(path) for path in frozen}
+        names = transfer_names({path: one.attack for path, one in kept.items()})
+        sets = {names[path]: in_classes(as_data(one), data.classes) for path, one in kept.items()}
         options: dict[str, Any] = {"epsilon": self.epsilon, "seed": config.seed}
         return standing_of(model.to(config.chosen_device()), data, few, sets, **options).as_json()
 

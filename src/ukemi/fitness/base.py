@@ -51,6 +51,10 @@ class Fitness(ABC):
     def __call__(self, scored: Scored) -> Tensor:
         """One number per variant, `[M]`; higher is what the search looks for."""
 
+    def rehearse(self, model: nn.Module) -> None:
+        """Called once before a run writes anything: a network that this fitness can't judge should be refused here."""
+        return
+
     def begin_epoch(self, model: nn.Module, data: Data, epoch: int) -> None:
         """Called once before the epoch's first batch, with the training data."""
         return

@@ -7,7 +7,8 @@ from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.fitness.base import Fitness, Scored
 from ukemi.models.inference import home_of
-from ukemi.uncertainty import DropoutPasses, dropouts_of, prediction_confidence, predictive_entropy
+from ukemi.uncertainty import DropoutPasses, prediction_confidence, predictive_entropy
+from ukemi.uncertainty.dropout import drops
 
 
 def uncertainty(scored: Scored) -> Tensor:
@@ -27,6 +28,9 @@ class PredictiveEntropy(Fitness):
         self.passes, self.seed = passes, seed
         self._source: DropoutPasses | None = None
 
+    def rehearse(self, model: nn.Module) -> None:
+        self._asked(model)
+
     def begin_epoch(self, model: nn.Module, data: Data, epoch: int) -> None:
         # cut here, since that looks at values, which a captured step must not do
         device = home_of(model)
@@ -38,7 +42,7 @@ class PredictiveEntropy(Fitness):
         return predictive_entropy(sampled.drawn.double())
 
     def _asked(self, model: nn.Module) -> DropoutPasses:
-        if not dropouts_of(model):
+        if not drops(model):
             raise UserError(
                 f"fitness: predictive-entropy needs a network with dropout, but {type(model).__name__} has none;"
                 " uncertainty needs no dropout."

@@ -1,6 +1,6 @@
 """Uncertainty-guided retraining: manifold mixup of one group of generated inputs, beside the unmixed training set."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -37,6 +37,9 @@ class Enhance(Schema):
     """The share of an epoch that the group makes up: its inputs are repeated as often as that takes."""
     alpha: Annotated[Number, Field(gt=0)] = 2.0
     """Mixtures are drawn from Beta(alpha, alpha)."""
+    layers: tuple[str, ...] = ()
+    """Names of the modules behind which features may be mixed, as in model.named_modules(); default: behind a third and
+    two thirds of the network. The pixels are always among the choices."""
     epochs: int = Field(5, ge=1)
     """More passes over the training images and the group."""
     learning_rate: Annotated[Number, Field(gt=0)] | None = None
@@ -86,6 +89,9 @@ def enhance(
     model, data = trained_model(run, config, own.train)
     _, test = trained_model(run, config, own.test)
     group = _group(sets, told, model, data, config.seed)
+    objective = _objective(told, len(data))
+    with field_called("layers", "objective.layers"):
+        objective.build(0.0).attach(model)  # before the work: a network may show no layer to mix behind
     kept = {}
     for path in told.transfer:
         with field_called("transfer", "adversarial-set"):
@@ -117,7 +123,7 @@ def enhance(
         momentum=config.momentum,
         seed=config.seed,
         cuda_graphs=config.cuda_graphs,
-        objective=_objective(told, len(stored)),
+        objective=objective,
     )
     write_npz(folder / "data.npz", images, labels, test)
     finished = train(more, quiet=quiet)
@@ -131,7 +137,7 @@ def enhance(
 
 def _objective(told: Enhance, first: int) -> GroupedMixup.Config:
     partners: Literal["group", "others"] = "group" if told.variant == "within" else "others"
-    return GroupedMixup.Config(first=first, partners=partners, alpha=told.alpha)
+    return GroupedMixup.Config(first=first, partners=partners, alpha=told.alpha, layers=told.layers)
 
 
 def _group(sets: Sequence[Path], told: Enhance, model: nn.Module, data: Data, seed: int) -> Data:
@@ -176,9 +182,17 @@ def _trained_on(path: Path, model: nn.Module, data: Data) -> Data:
 def _frozen(told: Enhance, kept: dict[Path, AdversarialSet], model: nn.Module, few: Data, seed: int) -> dict[str, Data]:
     """What fooled the unrepaired model, by attack."""
     if kept:
-        return {f"{one.attack} ({path.stem})": in_classes(as_data(one), few.classes) for path, one in kept.items()}
+        names = transfer_names({path: one.attack for path, one in kept.items()})
+        return {names[path]: in_classes(as_data(one), few.classes) for path, one in kept.items()}
     attacks = {name: attack_of(name, told.epsilon) for name in told.attacks}
     return {name: turned_by(model, few, attack.made(seed)) for name, attack in attacks.items()}
+
+
+def transfer_names(attacks: Mapping[Path, str]) -> dict[Path, str]:
+    """What frozen sets are called: by attack and file, or by attack and whole path where two would be alike."""
+    short = {path: f"{attack} ({path.stem})" for path, attack in attacks.items()}
+    taken = list(short.values())
+    return {path: name if taken.count(name) == 1 else f"{attacks[path]} ({path})" for path, name in short.items()}
 
 
 def _about(told: Enhance, sets: Sequence[Path], done: Enhanced) -> dict[str, Any]:

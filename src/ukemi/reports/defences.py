@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -81,6 +81,8 @@ def _percent(share: float) -> str:
 
 
 def _times(ratio: float) -> str:
+    if ratio == inf:
+        return "× ∞"
     return f"× {ratio:.2f}" if isfinite(ratio) else "–"
 
 

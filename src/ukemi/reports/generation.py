@@ -18,7 +18,7 @@ from ukemi.reports.adversarial import visible
 from ukemi.reports.page import flat, template
 from ukemi.reports.pictures import picture, side_for
 from ukemi.reports.summary import versions
-from ukemi.reports.uncertainty import SAID, thresholds_row
+from ukemi.reports.uncertainty import SAID, finite, thresholds_row
 from ukemi.training.checkpoints import write_whole
 from ukemi.uncertainty import METRICS, Generated
 
@@ -64,7 +64,7 @@ def numbers_of(found: Generated) -> dict[str, Any]:
         "mean_generations": float(found.generations.double().mean()),
         "evaluations": found.evaluations,
         "largest_distance": float(found.distance.max()),
-        "mean": {name: float(getattr(found.metrics, name).mean()) for name in METRICS},
+        "mean": finite({name: float(getattr(found.metrics, name).mean()) for name in METRICS}),
     }
 
 

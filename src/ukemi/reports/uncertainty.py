@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -101,7 +101,7 @@ def uncertainty_summary(report: UncertaintyReport) -> dict[str, Any]:
             "between": shares[one.name].between,
             "unstable": shares[one.name].unstable,
             "pattern_entropy_bits": abs(shares[one.name].entropy),
-            "auroc": _finite(aurocs[one.name]) if one.name in aurocs else None,
+            "auroc": finite(aurocs[one.name]) if one.name in aurocs else None,
             "mean": {name: float(getattr(one.metrics, name).mean()) for name in METRICS},
         }
         for one in profile.sources
@@ -156,6 +156,8 @@ class KnownProfile:
     model: str | None
     """SHA-256 of the weights they were found for; older files don't say"""
     passes: int | None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """what it was told: confidence, against, …"""
 
 
 def read_profile(path: Path) -> KnownProfile:
@@ -164,7 +166,7 @@ def read_profile(path: Path) -> KnownProfile:
         found = json.loads(path.read_text(encoding="utf-8"))
         row = found["thresholds"]
         limits = Thresholds(tuple(row["pcs"]), tuple(row["vr"]))
-        return KnownProfile(limits, found.get("model_sha256"), found.get("passes"))
+        return KnownProfile(limits, found.get("model_sha256"), found.get("passes"), dict(found.get("settings", {})))
     except FileNotFoundError:
         raise UserError(f"profile: there is no file {path}.") from None
     except OSError as error:
@@ -310,7 +312,8 @@ def _cards(one: Profiled, number: int, report: UncertaintyReport, side: int) -> 
     ]
 
 
-def _finite(row: Mapping[str, float]) -> dict[str, float | None]:
+def finite(row: Mapping[str, float]) -> dict[str, float | None]:
+    """Numbers as JSON knows them: what is not finite is None."""
     return {name: value if isfinite(value) else None for name, value in row.items()}
 
 

@@ -16,7 +16,8 @@ from ukemi.randomness import Stream
 from ukemi.training.checkpoints import Checkpoint, read_checkpoint
 from ukemi.training.config import TrainConfig
 from ukemi.training.run import Run
-from ukemi.uncertainty import dropouts_of, insert_dropout
+from ukemi.uncertainty import insert_dropout
+from ukemi.uncertainty.dropout import drops
 
 SMALLEST_TAIL = 0.25
 """A last batch shorter than this share of a batch is left out of its epoch: few images make poor statistics.
@@ -60,7 +61,7 @@ def make_model(config: TrainConfig, data: Data, classes: Sequence[str], weights:
             config.model, classes=len(classes), channels=data.channels, size=data.size, mean=mean, std=std
         )
     if config.dropout:
-        if dropouts_of(model):
+        if drops(model):
             raise UserError(
                 f"dropout: {config.model} has dropout of its own, so none can be put before its classifier."
             )

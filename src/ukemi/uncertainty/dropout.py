@@ -23,6 +23,11 @@ def dropouts_of(model: nn.Module) -> list[nn.Module]:
     return [module for module in model.modules() if isinstance(module, KINDS)]
 
 
+def drops(model: nn.Module) -> bool:
+    """Whether any of them does anything: a layer with rate 0, as many networks hold, makes every pass the same."""
+    return any(float(layer.p) > 0 for layer in dropouts_of(model))  # type: ignore[arg-type]
+
+
 def insert_dropout(model: nn.Module, rate: float) -> nn.Module:
     """A copy of the model that drops inputs of its classifier: its last Linear, or its last Conv2d where it has none.
 
@@ -41,15 +46,21 @@ def insert_dropout(model: nn.Module, rate: float) -> nn.Module:
 
 
 def with_dropout(model: nn.Module, rate: float, *, insert: bool = True) -> nn.Module:
-    """The model itself where it has dropout, else `insert_dropout(model, rate)`; without `insert` that is an error."""
-    if dropouts_of(model):
+    """The model itself where it has dropout (of a rate above 0), else `insert_dropout(model, rate)`; without `insert`
+    that is an error."""
+    if drops(model):
         return model
     if not insert:
         raise UserError(
-            f"dropout: {type(model).__name__} has no dropout layer and inserting one is forbidden; allow it, or give an"
-            " ensemble."
+            f"dropout: {type(model).__name__} has no dropout layer{rateless(model)} and inserting one is forbidden;"
+            " allow it, or give an ensemble."
         )
     return insert_dropout(model, rate)
+
+
+def rateless(model: nn.Module) -> str:
+    """Said behind `has no dropout layer` of a network that does hold some."""
+    return " with a rate above 0" if dropouts_of(model) else ""
 
 
 def _classifier(model: nn.Module) -> nn.Module:
@@ -74,12 +85,17 @@ class Masks:
         self._index, self._shared, self._first, self._many = index_G, shared, first, many
         self._seed, self._layer = randomness.key(seed, turn), 0
 
+    @property
+    def applied(self) -> int:
+        """How many layers were masked so far."""
+        return self._layer
+
     def __call__(self, module: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        """A forward hook: the dropout's output, masked; layers are counted as they run."""
-        layer, self._layer = self._layer, self._layer + 1
+        """A forward hook: the dropout's output, masked; layers that drop are counted as they run."""
         rate = float(module.p)  # type: ignore[arg-type]
         if rate == 0:
             return output
+        layer, self._layer = self._layer, self._layer + 1
         whole = isinstance(module, WHOLE_MAPS)
         shape = (*output.shape[1:2], *(1,) * (output.ndim - 2)) if whole else tuple(output.shape[1:])
         key = {"seed": self._seed, "stream": Stream.DROPOUT, "epoch": layer, "first": self._first}

@@ -7,7 +7,7 @@ all individuals of a seed, so that a better fitness is no luck of the masks.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 from typing import Annotated, Protocol
 
 import torch
@@ -23,7 +23,7 @@ from ukemi.ranks import Ranks
 from ukemi.schema import Number, Schema
 from ukemi.uncertainty import pixels
 from ukemi.uncertainty.metrics import Sampled, Uncertainty, joined, measured
-from ukemi.uncertainty.passes import Source
+from ukemi.uncertainty.passes import Ensemble, Source
 from ukemi.uncertainty.targets import Target
 
 VALUES = {"cpu": 2**23, "cuda": 2**26}
@@ -47,17 +47,17 @@ class SearchSettings(Schema):
     epsilon: Number = Field(8 / 255, gt=0, le=1)
     """How far a pixel may move, in pixels of 0..1: 8/255, or 0.3 for digits."""
     tournament: int = Field(8, ge=1)
-    """How many individuals compete to be a parent."""
+    """How many individuals compete to be a parent (pixels)."""
     exchange: Number = Field(0.1, ge=0, le=1)
-    """The share of pixels that a child has from its second parent."""
+    """The share of pixels that a child has from its second parent (pixels)."""
     mutation: Number = Field(0.02, ge=0, le=1)
-    """The share of pixel values that are drawn anew in a child; 0 leaves mutation out, as the paper does."""
+    """The share of pixel values that are drawn anew in a child; 0 leaves mutation out, as the paper does (pixels)."""
     edge: Annotated[Number, Field(ge=0, lt=1)] | None = None
     """How often a drawn pixel lies at an end of the ball, or a drawn gene at an end of its range, instead of inside;
     default: 0.9 for pixels, 0.5 for genes."""
     grains: tuple[Annotated[int, Field(ge=1)], ...] = Field((1, 2, 4), min_length=1)
     """Sides of the square patches in which noise and mutation are drawn, in turns from individual to individual: a
-    patch moves a network more than as many single pixels."""
+    patch moves a network more than as many single pixels (pixels)."""
     elite: int = Field(5, ge=0)
     """How many of the best live on unchanged."""
 
@@ -212,6 +212,8 @@ class _Search:
     ) -> None:
         self._source, self._target, self._settings = source, target, settings
         self._seeds, self._labels, self._index = images, labels, index
+        # the members of an ensemble answer the same every time: nothing is left to chance
+        self._passes = inf if isinstance(source, Ensemble) else source.passes
         count = len(images)
         self._best = images.clone()
         self._fitness = torch.full((count,), -torch.inf, dtype=torch.float64, device=images.device)
@@ -241,7 +243,7 @@ class _Search:
         count = images.shape[1]
         sampled = self._source(images.flatten(0, 1), self._index[rows], turn=1 + generation, shared=count)
         self._evaluations += len(rows) * count
-        scores = self._target.scored(sampled, self._labels[rows].repeat_interleave(count))
+        scores = self._target.scored(sampled, self._labels[rows].repeat_interleave(count), self._passes)
         # met, but not beyond the sampling error: the best of those short of the target
         fitness = torch.where(scores.met & ~scores.safe, scores.fitness.clamp(min=0), scores.fitness)
         return fitness.view(-1, count)
@@ -269,11 +271,13 @@ class _Search:
         Many individuals are looked at, so one is always lucky with its generation's masks; its mean over several other
         sets of them is not.
         """
+        if self._passes == inf:
+            return torch.ones(len(rows), dtype=torch.bool, device=rows.device)
         turns = [CHECK + CHECKS * generation + check for check in range(CHECKS)]
         again = [self._source(images, self._index[rows], turn=turn) for turn in turns]
         self._evaluations += CHECKS * len(rows)
         pooled = Sampled(again[0].certain, torch.cat([one.drawn for one in again]))
-        return self._target.scored(pooled, self._labels[rows], passes=len(again[0].drawn)).safe
+        return self._target.scored(pooled, self._labels[rows], self._passes).safe
 
     def result(self) -> Generated:
         """The best of every seed, judged under masks that the search never saw."""

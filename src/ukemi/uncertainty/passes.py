@@ -16,7 +16,7 @@ from ukemi.data import Data, shared
 from ukemi.errors import UserError
 from ukemi.models.inference import default_chunk, home_of, logits, padded, rows_per_pass, scoring
 from ukemi.ranks import Ranks
-from ukemi.uncertainty.dropout import Masks, dropouts_of, masked
+from ukemi.uncertainty.dropout import Masks, dropouts_of, drops, masked
 from ukemi.uncertainty.metrics import Against, Confidence, Sampled, Uncertainty, joined, measured
 from ukemi.uncertainty.splitting import Whole, cut
 
@@ -89,8 +89,14 @@ class DropoutPasses:
         repeated = [value.repeat_interleave(many, 0) for value in values]
         drawn = []
         for first in range(0, self.passes, many):
-            with masked(self.model, Masks(index_G, shared, first, many, self.seed, turn)):
+            masks = Masks(index_G, shared, first, many, self.seed, turn)
+            with masked(self.model, masks):
                 answers = _probabilities(parts.tail(repeated))
+            if not masks.applied and drops(self.model):
+                raise UserError(
+                    f"dropout: no dropout layer of {type(self.model).__name__} takes part in its answers, so all passes"
+                    " are the same; put one before its classifier, or take an ensemble."
+                )
             drawn.append(answers.view(groups * shared, many, -1).transpose(0, 1))
         return Sampled(certain[:rows], torch.cat(drawn)[:, :rows])
 
@@ -110,7 +116,10 @@ class Ensemble:
 
     def __call__(self, images: Tensor, index: Tensor, *, turn: int = 0, shared: int = 1) -> Sampled:
         chunk = default_chunk(tuple(images.shape[1:]), images.device)
-        drawn = torch.stack([logits(model, images, chunk).softmax(1) for model in self.models])
+        answers = [logits(model, images, chunk) for model in self.models]
+        if len(widths := {answer.shape[1] for answer in answers}) > 1:
+            raise UserError(f"ensemble: its models give different numbers of logits: {sorted(widths)}.")
+        drawn = torch.stack(answers).softmax(2)
         return Sampled(drawn[0], drawn)
 
 
@@ -133,6 +142,7 @@ def uncertainty_of(
         parts, done = [], 0
         for batch in part.batches(torch.arange(len(part)).split(block), device):
             sampled = source(batch.images, batch.index, turn=turn)
+            _check_finite(sampled)
             parts.append(measured(sampled, confidence, against).cpu())
             done += len(batch.labels)
             if report is not None:
@@ -140,6 +150,15 @@ def uncertainty_of(
         return joined(parts)
 
     return shared(data, ranks, measure, joined)
+
+
+def _check_finite(sampled: Sampled) -> None:
+    whole_N = sampled.certain.isfinite().all(1) & sampled.drawn.isfinite().all(2).all(0)
+    if not bool(whole_N.all()):
+        raise UserError(
+            f"model: its answers to {int((~whole_N).sum())} of {len(whole_N)} images are not finite, so how sure it is"
+            " of them can't be said."
+        )
 
 
 def _probabilities(logits_NK: Tensor) -> Tensor:

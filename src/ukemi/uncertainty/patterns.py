@@ -11,7 +11,7 @@ from math import sqrt
 import torch
 from torch import Tensor
 
-from ukemi.errors import UserError
+from ukemi.errors import UserError, field_called
 from ukemi.uncertainty.metrics import LOW_IS_UNCERTAIN, METRICS, Uncertainty, entropy
 
 PATTERNS = ("LL", "LH", "HL", "HH")
@@ -65,8 +65,10 @@ def youden(low_N: Tensor, high_M: Tensor) -> tuple[float, float]:
 
 def found_thresholds(benign: Uncertainty, attacked: Uncertainty) -> Thresholds:
     """Both limits from validation data: attacked inputs are expected low in PCS and high in VR."""
-    pcs, _ = youden(attacked.pcs, benign.pcs)
-    vr, _ = youden(benign.vr, attacked.vr)
+    with field_called("pcs-thresholds", "thresholds"):
+        pcs, _ = youden(attacked.pcs, benign.pcs)
+    with field_called("vr-thresholds", "thresholds"):
+        vr, _ = youden(benign.vr, attacked.vr)
     return Thresholds((pcs, pcs), (vr, vr))
 
 
@@ -89,7 +91,7 @@ def patterns_of(pcs: Tensor, vr: Tensor, thresholds: Thresholds) -> Tensor:
     return torch.where(decided, 2 * high[0].long() + high[1].long(), BETWEEN)
 
 
-def sampling_error(limit: float, passes: int) -> float:
+def sampling_error(limit: float, passes: float) -> float:
     """The standard error of a VR that truly lies at the limit, from `passes` passes."""
     return sqrt(limit * (1 - limit) / passes)
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from ukemi.uncertainty.dropout import dropouts_of
+from ukemi.uncertainty.dropout import drops
 
 NEAR = 1e-4
 """how far, as a share of the largest logit, the two parts in a row may be from the whole network"""
@@ -96,4 +96,4 @@ def _same(parts: Cut, whole: Whole, images_NCHW: Tensor) -> bool:
 
 
 def _drops(traced: fx.GraphModule, node: fx.Node) -> bool:
-    return node.op == "call_module" and bool(dropouts_of(traced.get_submodule(str(node.target))))
+    return node.op == "call_module" and drops(traced.get_submodule(str(node.target)))

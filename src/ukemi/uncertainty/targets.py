@@ -26,6 +26,8 @@ Goal = Literal["misclassified", "kept"]
 GOALS: tuple[str, ...] = get_args(Goal)
 TINY = 1e-38
 """the smallest probability that a logarithm is taken of"""
+WORST = -3.0
+"""below any fitness"""
 SMOOTH = 0.5
 """what of VR's distance from its limit is that of its smooth form"""
 BALANCE = 0.9
@@ -47,9 +49,9 @@ class Target:
         if self.goal not in GOALS:
             raise UserError(f"goal: {self.goal!r} is none of {', '.join(GOALS)}.")
 
-    def scored(self, sampled: Sampled, labels_N: Tensor, passes: int | None = None) -> "Scores":
+    def scored(self, sampled: Sampled, labels_N: Tensor, passes: float | None = None) -> "Scores":
         """How well N inputs, seeds of these labels, meet the target; safely so means by the sampling error of `passes`
-        passes (default: as many as were sampled)."""
+        passes (default: as many as were sampled; infinite where chance has no part)."""
         certain, drawn = sampled.certain.double(), sampled.drawn.double()
         prediction_N = certain.argmax(1)
         pcs_N = prediction_confidence(certain, self.confidence)
@@ -60,9 +62,10 @@ class Target:
         short_N, beyond_N, safe_N = self._distances(pcs_N, vr_N, smooth_N, passes or len(drawn))
         inside_N = torch.where(met_N & safe_N, 1 + beyond_N, -short_N)
         fitness_N = torch.where(at_goal_N, inside_N, -2 - self._to_goal(certain, labels_N))
-        return Scores(fitness_N, met_N, met_N & safe_N)
+        # an answer that is not finite would sort above all others
+        return Scores(fitness_N.nan_to_num(nan=WORST), met_N, met_N & safe_N)
 
-    def _distances(self, pcs: Tensor, vr: Tensor, smooth: Tensor, passes: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _distances(self, pcs: Tensor, vr: Tensor, smooth: Tensor, passes: float) -> tuple[Tensor, Tensor, Tensor]:
         """How far short of the pattern, how far beyond its limits (each in [0, 1]), and whether beyond by the sampling
         error: an input at the very limit would have another pattern under other masks."""
         high_pcs, high_vr = (letter == "H" for letter in self.pattern)
@@ -74,7 +77,7 @@ class Target:
         vr_short, vr_beyond = torch.lerp(vr_short, smooth_short, SMOOTH), torch.lerp(vr_beyond, smooth_beyond, SMOOTH)
         return _balanced(pcs_short, vr_short), 1 - _balanced(1 - pcs_beyond, 1 - vr_beyond), safe
 
-    def aimed_vr(self, passes: int) -> float:
+    def aimed_vr(self, passes: float) -> float:
         """The limit of VR, moved one sampling error into the wanted side, as far as there is room."""
         high = self.pattern[1] == "H"
         limit = self.thresholds.vr[high]
