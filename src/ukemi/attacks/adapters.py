@@ -38,9 +38,9 @@ def from_callable(
         targets: Tensor | None = None,
         index: Tensor | None = None,
     ) -> Attacked:
-        images = images.detach()
         with attacking(model):
             admitted(images, labels, targets, index)
+            images = images.detach()
             victim = Victim(model, images, labels, targets)
             with torch.no_grad():
                 victim.passed(images[:2])  # what is wrong with the model should show before a foreign attack runs

@@ -176,6 +176,7 @@ def admitted(images: Tensor, labels: Tensor, targets: Tensor | None = None, inde
 
     Pixels in [0, 1], one label per image, targets that are not the labels; what the model gives is for `Victim`.
     """
+    _check_tensors(images=images, labels=labels, targets=targets, index=index)
     if images.dtype not in (torch.float32, torch.float64):
         raise UserError(f"images: float32 or float64 pixels in [0, 1] are needed, but {images.dtype} was given.")
     count = len(images)
@@ -187,3 +188,9 @@ def admitted(images: Tensor, labels: Tensor, targets: Tensor | None = None, inde
         if targets is not None and bool((targets == labels).any()):
             raise UserError("targets: a target should differ from its label.")
     return torch.arange(count, device=images.device) if index is None else index.to(images.device)
+
+
+def _check_tensors(**given: object) -> None:
+    for name, one in given.items():
+        if one is not None and not isinstance(one, Tensor):
+            raise UserError(f"{name}: a torch tensor is needed, but a {type(one).__name__} was given.")
