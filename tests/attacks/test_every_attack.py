@@ -78,6 +78,32 @@ def test_arrays_and_lists_are_named(name: str, batch: Batch) -> None:
         attack(model, images, labels.tolist())
 
 
+class Cut(nn.Module):
+    """Linear in pixels that it cuts off from their gradient; without learning, nothing at all has one."""
+
+    def __init__(self, learns: bool) -> None:
+        super().__init__()
+        self.head = nn.Linear(784, 10).requires_grad_(learns)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.head(images.detach().flatten(1))
+        return logits
+
+
+@pytest.mark.parametrize("learns", [False, True])
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_model_without_a_gradient_is_named(name: str, learns: bool) -> None:
+    model, images = Cut(learns).train(), torch.rand(5, 1, 28, 28)
+    with torch.no_grad():
+        labels = model(images).argmax(1)
+    if name == "square":
+        assert ATTACKS[name](model, images, labels, **QUICK[name]).success.shape == (5,)
+    else:
+        with pytest.raises(UserError, match=r"^model: no gradient leads from its outputs to the pixels"):
+            ATTACKS[name](model, images, labels, **QUICK[name])
+    assert model.training
+
+
 def test_minimal_takes_every_attack_with_a_budget(batch: Batch) -> None:
     model, images, labels = batch
     found = minimal(square, model, images, labels, high=0.5, steps=30, rounds=5)
