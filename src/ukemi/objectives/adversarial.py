@@ -16,6 +16,8 @@ from ukemi.errors import UserError
 from ukemi.objectives.base import Objective, ObjectiveConfig, Outcome
 from ukemi.schema import Fixed, Named, Number, chosen
 
+USUAL = {"epsilon": 8 / 255, "norm": "linf"}
+"""What every attack that takes them is told unless something else is."""
 TRAINING = {"early": False, "zero_start": False, "random_start": True}
 """What an attack that has these settings is told while training: one random start, and the highest loss it finds."""
 
@@ -32,11 +34,11 @@ class Adversarial(Objective):
 
         name: Fixed[Literal["adversarial"]] = "adversarial"
         attack: Named = "pgd"
-        """fgsm (with a random start, the fast variant), bim, pgd, or package.module:function."""
+        """fgsm (with a random start, the fast variant), bim, pgd, any other attack, or package.module:function."""
         epsilon: Annotated[Number, Field(ge=0)] = 8 / 255
-        """The attack's budget, in pixels of 0..1."""
+        """The attack's budget, in pixels of 0..1, where it has one."""
         norm: Literal["l1", "l2", "linf"] = "linf"
-        """The distance that it bounds."""
+        """The distance that it bounds or makes small, where there is a choice."""
         steps: int | None = Field(None, ge=1)
         """Steps of an iterative attack; default: 10."""
         step_size: Annotated[Number, Field(gt=0)] | None = None
@@ -63,14 +65,11 @@ class Adversarial(Objective):
             function = chosen(self.attack, ATTACKS, "objective.attack")
             takes = inspect.signature(function).parameters
             anything = any(each.kind is each.VAR_KEYWORD for each in takes.values())
-            for name in () if anything else ("epsilon", "norm"):
-                if name not in takes:
-                    raise UserError(
-                        f"objective.attack: an attack that takes epsilon and norm is needed, such as fgsm, bim or pgd,"
-                        f" but {self.attack if isinstance(self.attack, str) else 'this one'} takes no {name}."
-                    )
             steps = self.steps or (10 if "steps" in takes else None)
             told = {"epsilon": self.epsilon, "norm": self.norm, "steps": steps, "step_size": self.step_size}
+            # a default that an attack has no use for is none of its settings
+            idle = {name for name, usual in USUAL.items() if name not in takes and told[name] == usual and not anything}
+            told = {name: value for name, value in told.items() if name not in idle}
             try:
                 return AttackConfig(attack=self.attack, **told).made()
             except UserError as error:  # it names its own field
