@@ -2,7 +2,7 @@
 
 import inspect
 from math import prod
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from ukemi.attacks import ATTACKS
 from ukemi.attacks.config import Attack, AttackConfig
 from ukemi.attacks.norms import widest
+from ukemi.data import Data
 from ukemi.errors import UserError
+from ukemi.models.inference import home_of
 from ukemi.objectives.base import Objective, ObjectiveConfig, Outcome
 from ukemi.schema import Fixed, Named, Number, chosen
 
@@ -86,13 +88,20 @@ class Adversarial(Objective):
         self._options = {name: value for name, value in TRAINING.items() if name in takes}
         self._seeded = "seed" in takes
 
+    def rehearse(self, model: nn.Module, data: Data) -> None:
+        """The attack on two images, in evaluation mode: nothing of the training is touched."""
+        batch = data.batch(torch.arange(min(2, len(data))), home_of(model))
+        self.attack(model, batch.images, batch.labels, index=batch.index, **self._told(0))
+
+    def _told(self, epoch: int) -> dict[str, Any]:
+        return {**self._options, **({"seed": epoch} if self._seeded else {})}
+
     def __call__(
         self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int, clean: Tensor | None = None
     ) -> Outcome:
         count = round(self.ratio * len(images))
         if count:
-            options = {**self._options, **({"seed": epoch} if self._seeded else {})}
-            found = self.attack(model, images[:count], labels[:count], index=index[:count], **options)
+            found = self.attack(model, images[:count], labels[:count], index=index[:count], **self._told(epoch))
             images = torch.cat([found.images.detach().to(images.dtype), images[count:]])
         logits_NK = model(images).float()
         return Outcome(F.cross_entropy(logits_NK, labels, reduction="none", label_smoothing=self.smoothing), logits_NK)
