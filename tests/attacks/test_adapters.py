@@ -85,6 +85,21 @@ def test_what_a_callable_gives_is_checked(batch: Batch, given: Any, words: str) 
     assert_untouched(batch[0])
 
 
+def test_another_attack_that_fails_is_named(batch: Batch) -> None:
+    def unlucky(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        raise ZeroDivisionError("no luck")
+
+    with pytest.raises(UserError, match=r"^attack: unlucky failed \(ZeroDivisionError: no luck, test_adapters"):
+        from_callable(unlucky)(*batch)
+    assert_untouched(batch[0])
+    foolbox = import_module("foolbox")
+    picky = from_foolbox(foolbox.attacks.LinfFastGradientAttack(), 0.1)
+    model, images, labels = batch
+    with pytest.raises(UserError, match=r"^attack: LinfFastGradientAttack failed \(ValueError: unsupported criterion"):
+        picky(model, images, labels, targets=(labels + 1) % 10)
+    assert_untouched(model)
+
+
 @pytest.mark.parametrize("targeted", [False, True])
 def test_foolbox_objects(batch: Batch, targeted: bool) -> None:
     foolbox = import_module("foolbox")
@@ -121,6 +136,8 @@ def test_art_objects(batch: Batch) -> None:
         reached = aimed(model, images, labels, targets=targets)
     ours = fgsm(model, images, labels, epsilon=0.1)
     assert torch.allclose(found.images, ours.images, atol=1e-5) and torch.equal(found.success, ours.success)
+    # ART calls the parts of a Sequential one by one; the last pass is ours
+    assert found.forwards.tolist() == [2] * 6 and found.backwards.tolist() == [1] * 6
     theirs = fgsm(model, images, labels, epsilon=0.1, targets=targets)
     assert torch.allclose(reached.images, theirs.images, atol=1e-5) and torch.equal(reached.success, theirs.success)
     with pytest.raises(
@@ -129,6 +146,10 @@ def test_art_objects(batch: Batch) -> None:
         aimed(model, images, labels)
     with pytest.raises(UserError, match="an evasion attack object of ART is needed, but a str was given"):
         from_art("fgsm")
+    other = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
+    stranger = from_art(FastGradientMethod(classifier, eps=0.1))
+    with pytest.raises(UserError, match="a FastGradientMethod was made for another model"):
+        stranger(other, images, labels)
 
 
 class StandIn:
@@ -151,6 +172,9 @@ def test_torchattacks_objects(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> 
         from_torchattacks(StandIn(model))(model, images, labels, targets=(labels + 1) % 10)
     with pytest.raises(UserError, match="an attack object of torchattacks is needed"):
         from_torchattacks("pgd")
+    other = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
+    with pytest.raises(UserError, match="a StandIn was made for another model, and it never asked this one"):
+        from_torchattacks(StandIn(model))(other, images, labels)
 
 
 @pytest.mark.parametrize(

@@ -191,6 +191,7 @@ def test_is_not_weaker_than_art(trained: Case) -> None:
     [
         ("others", "some"),
         ("theta", 0.0),
+        ("theta", 1e-9),
         ("theta", 1.5),
         ("theta", float("nan")),
         ("gamma", 0.0),

@@ -23,8 +23,9 @@ from ukemi.training.setup import make_model
 
 NET = """
 import torch
+from dataclasses import replace
 from torch import nn
-from ukemi.attacks import fgsm
+from ukemi.attacks import fgsm, from_callable
 
 def net():
     return nn.Sequential(nn.AvgPool2d(4), nn.Flatten(), nn.Linear(49, 10))
@@ -37,6 +38,23 @@ def plain(model, images, labels):
 
 def broken(model, images, labels):
     raise ValueError("no luck")
+
+def changed(**parts):
+    def attack(model, images, labels):
+        found = fgsm(model, images, labels, epsilon=0.3)
+        return replace(found, **{name: change(getattr(found, name)) for name, change in parts.items()})
+    return attack
+
+short = changed(images=lambda images: images[:2])
+fewer = changed(success=lambda success: success[:2])
+shares = changed(success=lambda success: success.float())
+outside = changed(images=lambda images: images + 3)
+nowhere = changed(images=lambda images: images * float("nan"))
+
+def unlucky(model, images, labels):
+    raise ValueError("no luck")
+
+adapted = from_callable(unlucky)
 """
 
 
@@ -285,6 +303,12 @@ def test_transfer_stands_beside_the_white_box_result(
         (["--epsilon", "0.1", "--weights", "none.safetensors"], "no file"),
         (["--attack", "tiny_attacked:plain"], "attack: plain gives a Tensor where an Attacked is needed"),
         (["--attack", "tiny_attacked:broken"], "attack: broken failed (ValueError: no luck"),
+        (["--attack", "tiny_attacked:adapted"], "attack: unlucky failed (ValueError: no luck"),
+        (["--attack", "tiny_attacked:short"], "attack: attack gives images [2, 1, 28, 28] for ["),
+        (["--attack", "tiny_attacked:fewer"], "attack: success of attack should be bool ["),
+        (["--attack", "tiny_attacked:shares"], "but it is torch.float32 ["),
+        (["--attack", "tiny_attacked:outside"], "attack: what attack gives: pixels should lie in [0, 1]"),
+        (["--attack", "tiny_attacked:nowhere"], "has a pixel that is NaN or infinite"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_code_2(

@@ -25,8 +25,9 @@ ADVERSARIAL = ["--objective", "adversarial"]
         (["--objective.epsilon", "2"], "objective.epsilon: it should lie in 0 to 1 for linf, but 2 was given."),
         (["--objective.norm", "l2", "--objective.epsilon", "17"], "objective.epsilon: it should lie in 0 to 16 for l2"),
         (["--objective.norm", "l1", "--objective.epsilon", "300"], "it should lie in 0 to 256 for l1"),
-        (["--objective.attack", "deepfool"], "objective.attack: an attack that takes epsilon and norm is needed"),
-        (["--objective.attack", "square"], "but square takes no norm"),
+        (["--objective.attack", "deepfool", "--objective.epsilon", "0.1"], "objective.epsilon: deepfool"),
+        (["--objective.attack", "square", "--objective.norm", "l2"], "objective.norm: square"),
+        (["--objective.attack", "square", "--objective.epsilon", "2"], "it should lie in 0 to 1 for linf"),
         (["--objective.attack", "fgsm", "--objective.steps", "3"], "objective.steps: fgsm"),
     ],
 )

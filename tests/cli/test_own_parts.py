@@ -101,3 +101,28 @@ def test_the_list_of_augmenters_names_presets_fitness_and_objectives(capsys: pyt
     said = capsys.readouterr().out
     for name in ("sensei-released", "ukemi", "neuron-coverage", "consistency", "--objective.weight"):
         assert name in said
+
+
+FAILING = """
+def attack(model, images, labels, *, epsilon, norm):
+    raise ValueError("no luck")
+
+def mutator(images, mask, draw):
+    raise ValueError("no luck")
+"""
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--objective", "adversarial", "--objective.attack", "failing:attack"], "ukemi: attack: attack failed"),
+        (["--augmenter", "styx", "--augmenter.mutator", "failing:mutator"], "augmenter.mutator: mutator failed"),
+    ],
+)
+def test_a_part_that_fails_is_one_sentence_and_nothing_is_written(
+    flags: list[str], said: str, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "failing.py").write_text(FAILING)
+    assert run(small(images, "--out", "here", *flags)) == 2
+    err = capsys.readouterr().err
+    assert f"{said} (ValueError: no luck" in err and err.count("\n") == 1 and not Path("here").exists()

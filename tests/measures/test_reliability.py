@@ -160,6 +160,27 @@ def test_probabilities() -> None:
     assert raised(found) == ["probabilities"] and found.held == checked(Bright(), NEAR).held
 
 
+class Holed(nn.Module):
+    """NaN for all that is darker than `level`."""
+
+    def __init__(self, model: nn.Module, level: float) -> None:
+        super().__init__()
+        self.model, self.level = model, level
+
+    def forward(self, images: Tensor) -> Tensor:
+        outputs: Tensor = self.model(images)
+        return outputs.where(images.mean((1, 2, 3))[:, None] > self.level, torch.nan)
+
+
+def test_answers_that_are_not_numbers_hide_no_flag() -> None:
+    few = checked(Holed(Softmax(), 0.21), NEAR)
+    assert raised(few) == ["probabilities"] and few.flags[2].evidence["not_finite"] == 1
+    assert few.flags[2].sentence.endswith("here. NaN or infinite: 1 of 40.")
+    whole = checked(Holed(Bright(), 1.0), NEAR)
+    assert raised(whole) == ["chance-accuracy"] and whole["probabilities"].verdict == "not judged"
+    assert whole["probabilities"].sentence == "All outputs are NaN or infinite."
+
+
 def test_a_saturated_softmax_has_no_gradient_either() -> None:
     assert raised(checked(Softmax(scale=2000.0), FAR)) == ["probabilities", "zero-gradients"]
 

@@ -71,9 +71,29 @@ def test_any_attack_of_ones_own() -> None:
     assert len(calls) == 1 and calls[0].tolist() == [0, 1, 2]
 
 
+def plain(model: nn.Module, images: Tensor, labels: Tensor) -> Any:
+    return fgsm(model, images, labels, epsilon=0.1)
+
+
+@pytest.mark.parametrize("attack", ["deepfool", "carlini-wagner", "square", f"{__name__}:plain"])
+def test_any_attack_by_its_name(attack: str) -> None:
+    """Also those without a budget, or without a norm."""
+    steps = None if ":" in attack else 200
+    config = OBJECTIVES["adversarial"](attack=attack, ratio=0.5, steps=steps)
+    model, images = Spy().train(), torch.rand(6, 1, 4, 4)
+    with torch.no_grad():
+        labels = model(images).argmax(1)
+    model.seen.clear()
+    outcome = config.build(0.0)(model, images, labels, INDEX, 0)
+    (seen,) = model.seen
+    assert torch.equal(seen[3:], images[3:]) and not torch.equal(seen[:3], images[:3])
+    assert outcome.losses.shape == (6,) and seen.min() >= 0 and seen.max() <= 1
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
+        ({"attack": "deepfool", "epsilon": 0.1}, "objective.epsilon: deepfool .* does not take it"),
         ({"attack": "hope"}, "objective.attack: 'hope' is none of fgsm"),
         ({"ratio": 0}, "objective.ratio: should be greater than 0"),
         ({"attack": "fgsm", "steps": 3}, "steps: fgsm .* does not take it"),

@@ -13,9 +13,10 @@ from ukemi.cli.main import run as command
 from ukemi.measures.attacks import under_attack
 from ukemi.models import create
 from ukemi.repairs import fine_tune, fine_tune_grid
+from ukemi.repairs.more import read_about
 from ukemi.training import Run, TrainConfig, train
 from ukemi.training.checkpoints import newest
-from ukemi.training.sets import Recorder, write_set
+from ukemi.training.sets import Recorder, read_set, write_set
 from ukemi.training.setup import load_sets, trained_model
 
 
@@ -83,7 +84,9 @@ def test_the_command(made: tuple[Path, Path], tmp_path: Path, capsys: pytest.Cap
     assert command(["repair", "adversarial", str(run), "--sets", str(path), *flags]) == 0
     said = capsys.readouterr().out
     assert "weights:" in said and "accuracy on 1,000 test images: " in said and " before, " in said
+    assert read_about(Run(tmp_path / "t"))["splits"] == ["train"]
     for wrong, said in (
+        (["repair", "adversarial", str(run), "--sets", str(tmp_path)], f"sets: {tmp_path} is a folder; a file is"),
         (["repair", "adversarial", str(run)], "sets: at least one file"),
         (["repair", "adversarial"], "a run folder is needed"),
         (["repair"], "repair: a way is needed, one of retrain, adversarial, dare, null, uncertainty"),
@@ -92,6 +95,20 @@ def test_the_command(made: tuple[Path, Path], tmp_path: Path, capsys: pytest.Cap
     ):
         assert command(wrong) == 2
         assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_set_of_test_images_is_told(
+    made: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, path = made
+    write_set(tmp_path / "leak.safetensors", replace(read_set(path), split="test"))
+    flags = ["--epochs", "1", "--out", str(tmp_path / "t")]
+    warned = "sets: some were made from the test part, so the model was trained on images that it is tested on"
+    for own, leaks in (([path], False), ([path, tmp_path / "leak.safetensors"], True)):
+        flags[-1] += "x"
+        assert command(["repair", "adversarial", str(run), "--sets", *map(str, own), *flags]) == 0
+        assert (warned in " ".join(capsys.readouterr().err.split())) == leaks
+        assert ("test" in read_about(Run(Path(flags[-1])))["splits"]) == leaks
 
 
 def test_a_grid_of_fine_tuning_trains_every_layer_and_keeps_the_best() -> None:

@@ -68,6 +68,8 @@ def test_the_command(finished: Path, capsys: pytest.CaptureFixture[str], tmp_pat
         (["repair", "pray"], "repair: 'pray' is none of retrain"),
         (["repair", "retrain", str(tmp_path / "none")], "holds no run"),
         (["repair", "retrain"], "a run folder is needed"),
+        (["repair", "retrain", str(finished), "--out", str(finished)], "already holds a run"),
     ):
         assert command(wrong) == 2
-        assert why in " ".join(capsys.readouterr().err.split())
+        err = capsys.readouterr().err
+        assert why in " ".join(err.split()) and err.strip().count("\n") == 0

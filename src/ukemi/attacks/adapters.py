@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ukemi.attacks.base import Attacked, Norm, Victim, admitted, attacking
 from ukemi.attacks.norms import checked_norm, length
 from ukemi.errors import UserError
+from ukemi.schema import called
 
 _ROUNDING = 1e-5
 """How far outside [0, 1] a pixel may lie and still be taken as rounded."""
@@ -38,14 +39,14 @@ def from_callable(
         targets: Tensor | None = None,
         index: Tensor | None = None,
     ) -> Attacked:
-        images = images.detach()
         with attacking(model):
             admitted(images, labels, targets, index)
+            images = images.detach()
             victim = Victim(model, images, labels, targets)
             with torch.no_grad():
                 victim.passed(images[:2])  # what is wrong with the model should show before a foreign attack runs
             with _own_gradients(model), _counted(model, victim):
-                found = _checked(attack(model, images.clone(), victim.aims), images)
+                found = _checked(called(attack, "attack", model, images.clone(), victim.aims), images)
             # a foreign attack may leave another mode behind
             model.eval()
             rows = torch.arange(len(images), device=images.device)
@@ -73,7 +74,7 @@ def from_foolbox(attack: Any, epsilon: float | None, norm: Norm = "linf") -> Cal
 
         def run(model: nn.Module, images: Tensor, aims: Tensor) -> Tensor:
             wrapped = foolbox.PyTorchModel(model, bounds=(0, 1), device=images.device)
-            clipped: Tensor = attack(wrapped, images, kind(aims), epsilons=epsilon)[1]
+            clipped: Tensor = called(attack, "attack", wrapped, images, kind(aims), epsilons=epsilon)[1]
             return clipped
 
         return from_callable(run, norm)(model, images, labels, targets=targets, index=index)
@@ -84,14 +85,16 @@ def from_foolbox(attack: Any, epsilon: float | None, norm: Norm = "linf") -> Cal
 def from_art(attack: Any, norm: Norm = "linf") -> Callable[..., Attacked]:
     """An attack from an ART object, such as `ProjectedGradientDescent(classifier, …)`.
 
-    ART attacks the classifier that it was made with, so that one should hold the model that is handed over here.
+    ART attacks the classifier that it was made with, so that one should hold the model that is handed over here; one
+    that doesn't is refused.
     """
     evasion = _library("art.attacks", "adversarial-robustness-toolbox").EvasionAttack
     if not isinstance(attack, evasion):
         raise UserError(f"attack: an evasion attack object of ART is needed, but {_what(attack)} was given.")
 
     def run(model: nn.Module, images: Tensor, aims: Tensor) -> Tensor:
-        found = attack.generate(x=images.cpu().numpy(), y=aims.cpu().numpy())
+        with _asked(model, attack):
+            found = called(attack.generate, "attack", x=images.cpu().numpy(), y=aims.cpu().numpy())
         return torch.from_numpy(found).to(images)
 
     return _with_targets_like(attack, from_callable(run, norm))
@@ -100,15 +103,16 @@ def from_art(attack: Any, norm: Norm = "linf") -> Callable[..., Attacked]:
 def from_torchattacks(attack: Any, norm: Norm = "linf") -> Callable[..., Attacked]:
     """An attack from a torchattacks object, such as `torchattacks.PGD(model, eps=8 / 255)`.
 
-    It attacks the model that it was made with, so that one should be handed over here. For targets, set its mode by
-    `set_mode_targeted_by_label()`.
+    It attacks the model that it was made with, so that one should be handed over here; another one is refused. For
+    targets, set its mode by `set_mode_targeted_by_label()`.
     """
     _library("torchattacks", "torchattacks")
     if not callable(attack) or not hasattr(attack, "model"):
         raise UserError(f"attack: an attack object of torchattacks is needed, but {_what(attack)} was given.")
 
     def run(model: nn.Module, images: Tensor, aims: Tensor) -> Tensor:
-        found: Tensor = attack(images, aims)
+        with _asked(model, attack):
+            found: Tensor = called(attack, "attack", images, aims)
         return found
 
     return _with_targets_like(attack, from_callable(run, norm))
@@ -131,6 +135,21 @@ def _with_targets_like(attack: Any, adapted: Callable[..., Attacked]) -> Callabl
         return adapted(model, images, labels, targets=targets, index=index)
 
     return checked
+
+
+@contextmanager
+def _asked(model: nn.Module, attack: Any) -> Iterator[None]:
+    """Refuses what was made inside for another model: this one was never asked."""
+    asked = []
+    # ART calls the parts of a Sequential one by one
+    handles = [part.register_forward_hook(lambda *_: asked.append(True)) for part in model.modules()]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+    if not asked:
+        raise UserError(f"attack: {_what(attack)} was made for another model, and it never asked this one.")
 
 
 def _library(module: str, package: str) -> Any:
@@ -185,7 +204,8 @@ def _counted(model: nn.Module, victim: Victim) -> Iterator[None]:
             if logits.requires_grad:
                 logits.register_hook(back)
 
-    handle = model.register_forward_hook(through)
+    parts = list(model) if isinstance(model, nn.Sequential) else []
+    handle = (parts[-1] if parts else model).register_forward_hook(through)  # ART calls them one by one
     try:
         yield
     finally:

@@ -90,7 +90,7 @@ class Victim:
             with torch.enable_grad():
                 logits = self.passed(leaf)
                 values = objective(logits, own)
-                (slope,) = torch.autograd.grad(values, leaf, torch.ones_like(values))
+            slope = pulled_back(values, leaf, torch.ones_like(values))
             found.append((values.detach(), slope, logits.detach()))
         values, slopes, logits = (_joined(column) for column in zip(*found, strict=True))
         return values, slopes, logits
@@ -102,7 +102,7 @@ class Victim:
             leaf = part.detach().requires_grad_()
             with torch.enable_grad():
                 logits = self.passed(leaf)
-            found.append(torch.autograd.grad(logits, leaf, weigh(logits.detach(), own))[0])
+            found.append(pulled_back(logits, leaf, weigh(logits.detach(), own)))
         return _joined(found)
 
     def fooled(self, logits: Tensor, rows: Tensor) -> Tensor:
@@ -127,6 +127,18 @@ class Victim:
             low, high = found[2 * number : 2 * number + 2]
             if not 0 <= low <= high < logits.shape[1]:
                 raise UserError(f"{name}: they should lie in 0 to {logits.shape[1] - 1}.")
+
+
+def pulled_back(outputs: Tensor, leaf: Tensor, weights: Tensor, **options: bool) -> Tensor:
+    """The gradient at `leaf` of the weighed outputs; a model that cuts it is named."""
+    if outputs.requires_grad:
+        (found,) = torch.autograd.grad(outputs, leaf, weights, allow_unused=True, **options)
+        if found is not None:
+            return found
+    raise UserError(
+        "model: no gradient leads from its outputs to the pixels (no_grad, detach or NumPy inside?), and this attack"
+        " follows one; square needs none."
+    )
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
@@ -176,6 +188,7 @@ def admitted(images: Tensor, labels: Tensor, targets: Tensor | None = None, inde
 
     Pixels in [0, 1], one label per image, targets that are not the labels; what the model gives is for `Victim`.
     """
+    _check_tensors(images=images, labels=labels, targets=targets, index=index)
     if images.dtype not in (torch.float32, torch.float64):
         raise UserError(f"images: float32 or float64 pixels in [0, 1] are needed, but {images.dtype} was given.")
     count = len(images)
@@ -187,3 +200,9 @@ def admitted(images: Tensor, labels: Tensor, targets: Tensor | None = None, inde
         if targets is not None and bool((targets == labels).any()):
             raise UserError("targets: a target should differ from its label.")
     return torch.arange(count, device=images.device) if index is None else index.to(images.device)
+
+
+def _check_tensors(**given: object) -> None:
+    for name, one in given.items():
+        if one is not None and not isinstance(one, Tensor):
+            raise UserError(f"{name}: a torch tensor is needed, but a {type(one).__name__} was given.")

@@ -35,6 +35,7 @@ def carlini_wagner(
     initial: float = 1e-3,
     abort_early: bool = True,
     targets: Tensor | None = None,
+    index: Tensor | None = None,
 ) -> Attacked:
     """The nearest image in L2 that the model errs on by at least `confidence`, or that it takes for its target.
 
@@ -44,11 +45,12 @@ def carlini_wagner(
     sample's loss by less than 1 %, and the sample is done after a run that shortened its known distance by less than
     0.1 %. Samples don't wait for each other: one whose run ends begins its next one, one whose runs are done leaves.
     The nearest image of all runs is kept; a sample that errs already is returned as it is, at distance 0.
+    Nothing is random here: `index` is taken so that every attack can be called alike.
     """
     _check(confidence, searches, steps, rate, initial)
     with attacking(model):
-        admitted(images, labels, targets)
-        victim = Victim(model, images, labels, targets)
+        admitted(images, labels, targets, index)
+        victim = Victim(model, images.detach(), labels, targets)
         return _Search(victim, confidence, searches, steps, rate, abort_early).run(initial)
 
 

@@ -5,12 +5,15 @@ from collections.abc import Callable
 from functools import partial, wraps
 from typing import Annotated, Any, ClassVar, Literal
 
+import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from ukemi.attacks.base import Attacked
 from ukemi.attacks.registry import ATTACKS
+from ukemi.data import check_pixels
 from ukemi.errors import UserError
+from ukemi.models.inference import recording
 from ukemi.schema import Named, Number, Schema, called, chosen
 
 Attack = Callable[..., Attacked]
@@ -118,11 +121,27 @@ def _keyed(function: Attack, settings: dict[str, Any], takes_index: bool) -> Att
     ) -> Attacked:
         options = settings | more | ({"index": index} if takes_index else {})
         found = called(function, "attack", model, images, labels, **options)
-        if not isinstance(found, Attacked):
-            raise UserError(
-                f"attack: {getattr(function, '__name__', 'it')} gives a {type(found).__name__} where an Attacked is"
-                " needed; ukemi.attacks.from_callable makes an attack from a function that gives images."
-            )
-        return found
+        return found if function in ATTACKS.values() else _checked(found, getattr(function, "__name__", "it"), images)
 
     return keyed
+
+
+def _checked(found: Any, name: str, images: Tensor) -> Attacked:
+    """What somebody's own attack gives: an `Attacked` that fits the images, with pixels in [0, 1]."""
+    if not isinstance(found, Attacked):
+        raise UserError(
+            f"attack: {name} gives a {type(found).__name__} where an Attacked is needed;"
+            " ukemi.attacks.from_callable makes an attack from a function that gives images."
+        )
+    if found.images.shape != images.shape:
+        raise UserError(f"attack: {name} gives images {list(found.images.shape)} for {list(images.shape)}.")
+    for part in ("success", "distance", "forwards", "backwards"):
+        given = getattr(found, part)
+        if given.shape != images.shape[:1] or (part == "success" and given.dtype != torch.bool):
+            wanted = f"{'bool ' if part == 'success' else ''}[{len(images)}]"
+            raise UserError(
+                f"attack: {part} of {name} should be {wanted}, but it is {given.dtype} {list(given.shape)}."
+            )
+    if not recording(images.device):
+        check_pixels(found.images, f"attack: what {name} gives")
+    return found

@@ -27,6 +27,7 @@ def deepfool(
     steps: int = 50,
     overshoot: float = 0.02,
     candidates: int = 10,
+    index: Tensor | None = None,
 ) -> Attacked:
     """A small change `[N, C, H, W]` that makes the model err: untargeted, minimal distance.
 
@@ -34,11 +35,12 @@ def deepfool(
     most likely at the clean image, as if the model were linear; the sum of all steps is lengthened by `overshoot`. On
     a linear model one step is the exact projection, times `1 + overshoot`. A sample leaves as soon as it errs; one that
     errs already is returned as it is, at distance 0. The gradient of one class counts as one backward pass.
+    Nothing is random here: `index` is taken so that every attack can be called alike.
     """
     _check(norm, steps, overshoot, candidates)
     with attacking(model):
-        admitted(images, labels)
-        victim = Victim(model, images, labels)
+        admitted(images, labels, index=index)
+        victim = Victim(model, images.detach(), labels)
         return _attack(victim, norm, steps, overshoot, candidates)
 
 

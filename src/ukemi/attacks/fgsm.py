@@ -26,9 +26,9 @@ def fgsm(
     `random_start` begins at a random point of the ball, keyed by `index [N]`, and steps 1.25 epsilon (the fast variant
     of adversarial training: Wong et al. 2020).
     """
-    images = images.detach()
     with attacking(model):
         index = admitted(images, labels, targets, index)
+        images = images.detach()
         radius_N = radius_of(epsilon, images, norm)
         victim = Victim(model, images, labels, targets)
         ball = Ball(images, radius_N, norm)

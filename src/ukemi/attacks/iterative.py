@@ -84,9 +84,9 @@ def pgd(
     loss alone decides, as adversarial training wants it. Random points are keyed by `seed`, restart and `index [N]`.
     """
     _check(steps, step_size, restarts, random_start, zero_start)
-    images = images.detach()
     with attacking(model):
         index = admitted(images, labels, targets, index)
+        images = images.detach()
         radius_N = radius_of(epsilon, images, norm)
         victim = Victim(model, images, labels, targets)
         ball = Ball(images, radius_N, norm)

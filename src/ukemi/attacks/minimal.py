@@ -1,5 +1,6 @@
 """Minimal-distance semantics for a fixed-budget attack: the smallest budget at which it succeeds, per sample."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -29,16 +30,18 @@ def minimal(
 
     A sample that is misclassified as it is has the distance 0; one that `attack` can't solve at `high` keeps its image
     and no success. The others are attacked until the bracket is at most `tolerance` of its upper end, `rounds` times at
-    most; only samples whose bracket is open are attacked. `attack` takes epsilon per sample, as `fgsm`, `bim` and `pgd`
-    do; `options` go to it as they are.
+    most; only samples whose bracket is open are attacked. `attack` takes epsilon per sample, as `fgsm`, `bim`, `pgd`
+    and `square` (linf alone) do; `options` go to it as they are.
     """
     if not 0 < tolerance < 1:
         raise UserError(f"tolerance: it should lie between 0 and 1, but {tolerance} was given.")
     if rounds < 0:
         raise UserError(f"rounds: it should be 0 or more, but {rounds} was given.")
-    images = images.detach()
+    if _takes(attack, "norm"):
+        options["norm"] = norm
     with attacking(model):
         index = admitted(images, labels, targets, index)
+        images = images.detach()
         ceiling_N = radius_of(high, images, norm, "high")
         victim = Victim(model, images, labels, targets)
         every = torch.arange(len(images), device=images.device)
@@ -53,11 +56,12 @@ def minimal(
                 images[rows],
                 labels[rows],
                 epsilon=tried[rows],
-                norm=norm,
                 targets=None if targets is None else targets[rows],
                 index=index[rows],
                 **options,
             )
+            if found.norm != norm:
+                raise UserError(f"norm: {norm} is asked for, but the attack's budget is in {found.norm}.")
             victim.forwards[rows] += found.forwards
             victim.backwards[rows] += found.backwards
             hit, miss = rows[found.success], rows[~found.success]
@@ -67,3 +71,8 @@ def minimal(
             rows = (high_N - low_N > tolerance * high_N).nonzero()[:, 0]
             tried = (low_N + high_N) / 2
     return Attacked(best, success_N, length(best - images, norm), norm, victim.forwards, victim.backwards)
+
+
+def _takes(attack: Callable[..., Attacked], name: str) -> bool:
+    takes = inspect.signature(attack).parameters
+    return name in takes or any(each.kind is each.VAR_KEYWORD for each in takes.values())

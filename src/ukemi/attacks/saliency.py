@@ -1,7 +1,7 @@
 """JSMA: raises (or lowers) the two most telling features at a time (Papernot et al. 2016, algorithms 2 and 3)."""
 
 from dataclasses import dataclass, fields
-from math import floor
+from math import floor, prod
 from typing import Literal
 
 import torch
@@ -14,6 +14,8 @@ from ukemi.errors import UserError
 
 _PAIRS = 2**22
 """How many pairs are weighed at once: 32 MB a tensor."""
+_LEAST = 0.001
+"""The smallest step: one that rounding swallows would be taken for ever."""
 
 
 def jsma(
@@ -25,6 +27,7 @@ def jsma(
     gamma: float = 0.1,
     targets: Tensor | None = None,
     others: Literal["all", "likely"] = "likely",
+    index: Tensor | None = None,
 ) -> Attacked:
     """Few changed features (single channel values) that make the model err, or take an image for its target.
 
@@ -38,13 +41,14 @@ def jsma(
     Features at their bound leave. At most a share `gamma` of the features changes; once that is used up, only features
     that have changed already move on. Untargeted, each step aims at the class that is then the most likely but the
     label, and any error counts. `distance` is in L2; `changed_features` counts the features. A step takes two forward
-    and two backward passes.
+    and two backward passes. Nothing is random here: `index` is taken so that every attack can be called alike.
     """
-    _check(theta, gamma, others, images)
     with attacking(model):
-        admitted(images, labels, targets)
-        most = floor(gamma * images[0].numel() + 1e-9)
-        return _attack(Victim(model, images, labels, targets), theta, most, weighted=others == "likely")
+        admitted(images, labels, targets, index)
+        features = prod(images.shape[1:])
+        _check(theta, gamma, others, features)
+        most = floor(gamma * features + 1e-9)
+        return _attack(Victim(model, images.detach(), labels, targets), theta, most, weighted=others == "likely")
 
 
 def changed_features(images: Tensor, attacked: Attacked) -> Tensor:
@@ -52,15 +56,15 @@ def changed_features(images: Tensor, attacked: Attacked) -> Tensor:
     return (attacked.images != images).flatten(1).sum(1)
 
 
-def _check(theta: float, gamma: float, others: str, images: Tensor) -> None:
-    if theta == 0 or not -1 <= theta <= 1:
-        raise UserError(f"theta: a number from -1 to 1 other than 0 is needed, but {theta} was given.")
+def _check(theta: float, gamma: float, others: str, features: int) -> None:
+    if not _LEAST <= abs(theta) <= 1:
+        raise UserError(f"theta: a number from -1 to 1, at least {_LEAST} from 0, is needed, but {theta} was given.")
     if not 0 < gamma <= 1:
         raise UserError(f"gamma: a share above 0 and at most 1 is needed, but {gamma} was given.")
     if others not in ("all", "likely"):
         raise UserError(f"others: all or likely is needed, but {others!r} was given.")
-    if len(images) and gamma * images[0].numel() + 1e-9 < 2:
-        raise UserError(f"gamma: {gamma} of {images[0].numel()} features leaves no pair to change.")
+    if gamma * features + 1e-9 < 2:
+        raise UserError(f"gamma: {gamma} of {features} features leaves no pair to change.")
 
 
 @dataclass

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ukemi.attacks.base import Victim
+from ukemi.attacks.base import Victim, pulled_back
 from ukemi.models.inference import rows_per_pass
 
 _FEW = 2
@@ -45,11 +45,10 @@ def _all_at_once(logits: Tensor, leaf: Tensor, weights: Tensor) -> Tensor:
 def batched(logits: Tensor, leaf: Tensor, weights_nMK: Tensor) -> Tensor:
     """The gradients `[n, M, C, H, W]` in one backward pass."""
     mixtures = weights_nMK.transpose(0, 1)
-    (found,) = torch.autograd.grad(logits, leaf, mixtures, retain_graph=True, is_grads_batched=True)
-    return found.transpose(0, 1)
+    return pulled_back(logits, leaf, mixtures, retain_graph=True, is_grads_batched=True).transpose(0, 1)
 
 
 def looped(logits: Tensor, leaf: Tensor, weights_nMK: Tensor) -> Tensor:
     """The same in M backward passes, which a processor does as fast."""
     mixtures = weights_nMK.unbind(1)
-    return torch.stack([torch.autograd.grad(logits, leaf, own, retain_graph=True)[0] for own in mixtures], 1)
+    return torch.stack([pulled_back(logits, leaf, own, retain_graph=True) for own in mixtures], 1)

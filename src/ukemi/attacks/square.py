@@ -39,9 +39,9 @@ def square(
         raise UserError(f"steps: it should be 0 or more, but {steps} was given.")
     if not 0 < area <= 1:
         raise UserError(f"area: it should lie above 0 and at most at 1, but {area} was given.")
-    images = images.detach()
     with attacking(model):
         index = admitted(images, labels, targets, index)
+        images = images.detach()
         ball = Ball(images, radius_of(epsilon, images, "linf"), "linf")
         victim = Victim(model, images, labels, targets)
         best, success_N = _searched(victim, ball, index, steps, area, seed)

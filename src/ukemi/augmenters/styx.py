@@ -110,6 +110,12 @@ class Styx(Augmenter):
         self._turn = 0
         """the turn for which the limit was drawn"""
 
+    @torch.no_grad()
+    def rehearse(self, model: nn.Module, data: Data) -> None:
+        """Two images are mutated."""
+        batch = data.batch(torch.arange(min(2, len(data))), home_of(model))
+        self._mutation(batch.images, batch.index, torch.ones_like(batch.index, dtype=torch.bool), 0)
+
     def begin_epoch(self, model: nn.Module, data: Data, epoch: int) -> None:
         """Draws which of the data's samples are mutated."""
         self._identities = data.index.to(home_of(model))

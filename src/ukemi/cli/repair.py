@@ -10,12 +10,14 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from ukemi.cli.dare import DareConfig, NullConfig, run_dare, run_null, tested
 from ukemi.cli.enhance import EnhanceConfig, run_enhance
+from ukemi.cli.evaluate import tell
 from ukemi.cli.parse import parse
 from ukemi.cli.train import write_page
 from ukemi.errors import UserError
 from ukemi.measures import accuracy
 from ukemi.models.inference import home_of
 from ukemi.repairs import fine_tune, retrain
+from ukemi.repairs.more import read_about
 from ukemi.reports.words import percent, plural
 from ukemi.schema import Number, Schema
 from ukemi.training import Run
@@ -45,7 +47,7 @@ class AdversarialConfig(Schema):
     run: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")] = None
     """A finished run folder of `ukemi train`."""
     sets: tuple[Path, ...] = ()
-    """Files that `ukemi attack` wrote for this model."""
+    """Files that `ukemi attack --split train` wrote for this model."""
     clean: bool = False
     """Train on the run's own training images too."""
     epochs: int = Field(20, ge=1)
@@ -105,15 +107,20 @@ def _adversarial(config: AdversarialConfig) -> int:
         clean=config.clean,
         out=config.out,
     )
+    if "test" in read_about(done)["splits"]:
+        tell(
+            "sets: some were made from the test part, so the model was trained on images that it is tested on;"
+            " `ukemi attack --split train` makes others"
+        )
     return _told(done, config.run)
 
 
 def _retrain(config: RetrainConfig) -> int:
     if config.run is None:
         raise UserError("repair: a run folder is needed: ukemi repair retrain RUN.")
-    with Progress(
-        TextColumn("search"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn(), console=Console(stderr=True)
-    ) as progress:
+    columns = (TextColumn("search"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    # transient: where it ends in a mistake, that sentence stands alone
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("search", total=None)
 
         def told(done: int, total: int) -> None:

@@ -186,13 +186,16 @@ class _Look:
         return Flag("batch-mates", mixed > 0, said, {"images": count, "differ": mixed})
 
     def probabilities(self) -> Flag:
-        lowest, highest = float(self.outputs.min()), float(self.outputs.max())
-        off = float((self.outputs.double().sum(1) - 1).abs().max())
-        found = lowest >= 0 and off < 1e-3
-        said = f"Outputs lie between {lowest:.3g} and {highest:.3g}: logits."
+        finite = self.outputs[self.outputs.isfinite().all(1)]
+        if (missing := len(self.outputs) - len(finite)) == len(self.outputs):
+            return Flag("probabilities", False, "All outputs are NaN or infinite.", {"not_finite": missing}, False)
+        lowest, highest, off = map(float, (*finite.aminmax(), (finite.double().sum(1) - 1).abs().max()))
+        said, found = f"Outputs lie between {lowest:.3g} and {highest:.3g}: logits.", lowest >= 0 and off < 1e-3
         if found:
             said = "Every row of outputs adds up to 1: probabilities, not logits. Their logarithm is attacked here."
-        return Flag("probabilities", found, said, {"lowest": lowest, "highest": highest, "sum_is_off_by": off})
+        said += f" NaN or infinite: {missing} of {len(self.outputs)}." * bool(missing)
+        seen = {"lowest": lowest, "highest": highest, "sum_is_off_by": off, "not_finite": missing}
+        return Flag("probabilities", found, said, seen)
 
     def chance(self, classes: int) -> Flag:
         count, found = len(self.right), int(self.right.sum())
@@ -305,11 +308,8 @@ class _Trial:
             return
         part = self.data.take(rows.to(self.data.labels.device))
         found = under_attack(self.model, part, partial(attack, epsilon=epsilon))
-        fooled[rows] = found.fooled
-        self.fooled[name] = fooled
-        forwards = found.forwards + len(
-            rows
-        )  # the first pass, which tells who is recognised, is not among the attack's
+        self.fooled[name] = fooled.index_copy_(0, rows, found.fooled)
+        forwards = found.forwards + len(rows)  # the first pass, who is recognised, is not among the attack's
         self.runs.append(Run(title, epsilon, len(rows), int(fooled.sum()), forwards, found.backwards))
 
     def any(self, *names: str) -> Tensor:

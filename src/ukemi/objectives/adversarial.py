@@ -2,7 +2,7 @@
 
 import inspect
 from math import prod
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -12,10 +12,14 @@ from torch import Tensor, nn
 from ukemi.attacks import ATTACKS
 from ukemi.attacks.config import Attack, AttackConfig
 from ukemi.attacks.norms import widest
+from ukemi.data import Data
 from ukemi.errors import UserError
+from ukemi.models.inference import home_of
 from ukemi.objectives.base import Objective, ObjectiveConfig, Outcome
 from ukemi.schema import Fixed, Named, Number, chosen
 
+USUAL = {"epsilon": 8 / 255, "norm": "linf"}
+"""What every attack that takes them is told unless something else is."""
 TRAINING = {"early": False, "zero_start": False, "random_start": True}
 """What an attack that has these settings is told while training: one random start, and the highest loss it finds."""
 
@@ -32,11 +36,11 @@ class Adversarial(Objective):
 
         name: Fixed[Literal["adversarial"]] = "adversarial"
         attack: Named = "pgd"
-        """fgsm (with a random start, the fast variant), bim, pgd, or package.module:function."""
+        """fgsm (with a random start, the fast variant), bim, pgd, any other attack, or package.module:function."""
         epsilon: Annotated[Number, Field(ge=0)] = 8 / 255
-        """The attack's budget, in pixels of 0..1."""
+        """The attack's budget, in pixels of 0..1, where it has one."""
         norm: Literal["l1", "l2", "linf"] = "linf"
-        """The distance that it bounds."""
+        """The distance that it bounds or makes small, where there is a choice."""
         steps: int | None = Field(None, ge=1)
         """Steps of an iterative attack; default: 10."""
         step_size: Annotated[Number, Field(gt=0)] | None = None
@@ -63,14 +67,11 @@ class Adversarial(Objective):
             function = chosen(self.attack, ATTACKS, "objective.attack")
             takes = inspect.signature(function).parameters
             anything = any(each.kind is each.VAR_KEYWORD for each in takes.values())
-            for name in () if anything else ("epsilon", "norm"):
-                if name not in takes:
-                    raise UserError(
-                        f"objective.attack: an attack that takes epsilon and norm is needed, such as fgsm, bim or pgd,"
-                        f" but {self.attack if isinstance(self.attack, str) else 'this one'} takes no {name}."
-                    )
             steps = self.steps or (10 if "steps" in takes else None)
             told = {"epsilon": self.epsilon, "norm": self.norm, "steps": steps, "step_size": self.step_size}
+            # a default that an attack has no use for is none of its settings
+            idle = {name for name, usual in USUAL.items() if name not in takes and told[name] == usual and not anything}
+            told = {name: value for name, value in told.items() if name not in idle}
             try:
                 return AttackConfig(attack=self.attack, **told).made()
             except UserError as error:  # it names its own field
@@ -87,13 +88,20 @@ class Adversarial(Objective):
         self._options = {name: value for name, value in TRAINING.items() if name in takes}
         self._seeded = "seed" in takes
 
+    def rehearse(self, model: nn.Module, data: Data) -> None:
+        """The attack on two images, in evaluation mode: nothing of the training is touched."""
+        batch = data.batch(torch.arange(min(2, len(data))), home_of(model))
+        self.attack(model, batch.images, batch.labels, index=batch.index, **self._told(0))
+
+    def _told(self, epoch: int) -> dict[str, Any]:
+        return {**self._options, **({"seed": epoch} if self._seeded else {})}
+
     def __call__(
         self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int, clean: Tensor | None = None
     ) -> Outcome:
         count = round(self.ratio * len(images))
         if count:
-            options = {**self._options, **({"seed": epoch} if self._seeded else {})}
-            found = self.attack(model, images[:count], labels[:count], index=index[:count], **options)
+            found = self.attack(model, images[:count], labels[:count], index=index[:count], **self._told(epoch))
             images = torch.cat([found.images.detach().to(images.dtype), images[count:]])
         logits_NK = model(images).float()
         return Outcome(F.cross_entropy(logits_NK, labels, reduction="none", label_smoothing=self.smoothing), logits_NK)

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
+from ukemi.data import Data
 from ukemi.schema import Schema
 
 
@@ -58,6 +59,10 @@ class Objective(ABC):
 
     def attach(self, model: nn.Module) -> None:
         """Called once with the plain model, on its device, before the optimiser is made and anything is compiled."""
+        return
+
+    def rehearse(self, model: nn.Module, data: Data) -> None:
+        """Called once before a run writes anything: what anyone's own parts get wrong should show here."""
         return
 
     def extra(self) -> nn.Module | None:

@@ -35,12 +35,14 @@ def fine_tune(
     """Trains the run's model on the fooling images of `sets` with Adam; `clean` adds the run's own training images.
 
     The settings are those of DARE's baselines (20 epochs, Adam at 1e-4, batches of 32, adversarial images alone). A set
-    that was made for another model or other classes is refused.
+    that was made for another model or other classes is refused. Make sets of the run's training part: one of its test
+    part is trained on too, but then the test images say nothing (repair.json keeps the parts as `splits`).
     """
     config, folder = Run.plain_config_of(run.folder), free_folder(run, out, "tuned")
     own = load_sets(config)
     model, test = trained_model(run, config, own.test)
-    parts = [_images_of(path, model, test) for path in sets]
+    read = [_read(path, model, test) for path in sets]
+    parts = [images for images, _ in read]
     if clean:
         _, train_part = trained_model(run, config, own.train)
         parts.append(train_part)
@@ -59,16 +61,18 @@ def fine_tune(
     )
     write_npz(folder / "data.npz", images, torch.cat([part.labels for part in parts]), test)
     about = {"repair": "adversarial", "sets": [str(path) for path in sets], "clean": clean, "samples": len(images)}
+    about["splits"] = sorted({split for _, split in read})
     write_about(folder, about | about_further(run, model, told, len(images)))
     return train(told, quiet=quiet)
 
 
-def _images_of(path: Path, model: torch.nn.Module, test: Data) -> Data:
+def _read(path: Path, model: torch.nn.Module, test: Data) -> tuple[Data, str]:
+    """The fooling images of a set, and the part of the data that they were made from."""
     with field_called("sets", "adversarial-set"):
         found = read_set(path)
     with field_called(f"sets: {path}", "adversarial-set"):
         check_set(found, model=model)
-        return in_classes(as_data(found), test.classes)
+        return in_classes(as_data(found), test.classes), found.split
 
 
 def fine_tune_grid(

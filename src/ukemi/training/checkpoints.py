@@ -47,11 +47,15 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], values: Mapping[
 def read_checkpoint(path: Path) -> Checkpoint:
     """Reads and verifies; a truncated, altered or foreign file is refused in one sentence."""
     try:
+        if path.is_dir():  # what the reader says of one depends on the system
+            raise IsADirectoryError
         with safe_open(path, "pt") as file:
             header = file.metadata() or {}
             stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
         raise UserError(f"checkpoint: there is no file {path}.") from None
+    except IsADirectoryError:
+        raise UserError(f"checkpoint: {path} is a folder; a file is needed.") from None
     except (SafetensorError, OSError, ValueError) as error:
         raise UserError(f"checkpoint: {path} is truncated or no safetensors file ({error}).") from None
     if HEADER not in header:

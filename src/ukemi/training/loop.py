@@ -76,6 +76,8 @@ def _train(config: TrainConfig, resume: bool, quiet: bool, ranks: Ranks) -> Run:
         if not resume:
             state.augmenter.rehearse(state.model, sets.train)
         size = size_on_disk(config, state.model) if config.history and not resume else None
+        if not resume:
+            state.objective.rehearse(state.model, sets.train)
     with ranks.together():
         run = Run(config.folder()) if resume or not ranks.first else Run.start(config)
     display = Display(run.folder, config.epochs, quiet, ranks)

@@ -21,7 +21,7 @@ from torch import Tensor
 from ukemi import randomness
 from ukemi.errors import UserError
 from ukemi.randomness import Stream
-from ukemi.schema import chosen
+from ukemi.schema import called, chosen
 
 Draw = Callable[[int], Tensor]
 Mutator = Callable[[Tensor, Tensor, Draw], Tensor]
@@ -96,7 +96,7 @@ def _with(mutator: Mutator, sigma: float, field: str) -> Mutator:
 
 def _own(mutator: Mutator, field: str, images: Tensor, mask: Tensor, draw: Draw) -> Tensor:
     """Someone's own mutator, held to the mask and to [0, 1]."""
-    made = mutator(images, mask, draw)
+    made = called(mutator, field, images, mask, draw)
     if not isinstance(made, Tensor) or made.shape != images.shape:
         given = list(made.shape) if isinstance(made, Tensor) else repr(made)
         raise UserError(f"{field}: images of {list(images.shape)} should come out of it, but {given} came.")

@@ -1,0 +1,115 @@
+"""What holds for every attack by name: they can be called alike, and they refuse alike."""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ukemi.attacks import ATTACKS, fgsm, minimal, square
+from ukemi.data import labelled
+from ukemi.errors import UserError
+from ukemi.measures.attacks import under_attack
+
+QUICK: dict[str, dict[str, Any]] = {
+    "fgsm": {"epsilon": 0.1},
+    "bim": {"epsilon": 0.1, "steps": 3},
+    "pgd": {"epsilon": 0.1, "steps": 3},
+    "deepfool": {"steps": 3},
+    "carlini-wagner": {"steps": 5, "searches": 2},
+    "jsma": {"gamma": 0.01},
+    "square": {"epsilon": 0.1, "steps": 5},
+}
+Batch = tuple[nn.Module, Tensor, Tensor]
+
+
+@pytest.fixture
+def batch(tiny_net: nn.Module) -> Batch:
+    """A network, and 5 images with the labels that it gives."""
+    images = torch.rand(5, 1, 28, 28)
+    with torch.no_grad():
+        return tiny_net, images, tiny_net.eval()(images).argmax(1)
+
+
+def test_every_attack_is_tried() -> None:
+    assert QUICK.keys() == ATTACKS.keys()
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_measure_takes_every_function(name: str, batch: Batch) -> None:
+    """Also those that draw nothing are told the samples' index."""
+    model, images, labels = batch
+    attack = partial(ATTACKS[name], **QUICK[name])
+    found = under_attack(model, labelled(images, labels, [str(at) for at in range(10)]), attack)
+    alone = attack(model, images, labels)
+    assert found.accuracy == 1 and torch.equal(found.fooled, alone.success)
+    with pytest.raises(UserError, match=r"^index: one whole number per image, \[5\], is needed"):
+        attack(model, images, labels, index=torch.arange(4))
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_no_images_are_no_mistake(name: str, batch: Batch) -> None:
+    model, images, labels = batch
+    found = ATTACKS[name](model, images[:0], labels[:0], **QUICK[name])
+    assert found.images.shape == (0, 1, 28, 28)
+    for column in (found.success, found.distance, found.forwards, found.backwards):
+        assert column.shape == (0,)
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_images_that_want_a_gradient_get_none(name: str, batch: Batch) -> None:
+    model, images, labels = batch
+    expected = ATTACKS[name](model, images, labels, **QUICK[name])
+    images = images.clone().requires_grad_()
+    found = ATTACKS[name](model, images, labels, **QUICK[name])
+    assert torch.equal(found.images, expected.images) and not found.images.requires_grad
+    assert not found.distance.requires_grad and images.grad is None
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_arrays_and_lists_are_named(name: str, batch: Batch) -> None:
+    model, images, labels = batch
+    attack = partial(ATTACKS[name], **QUICK[name])
+    with pytest.raises(UserError, match=r"^images: a torch tensor is needed, but a ndarray was given\.$"):
+        attack(model, np.zeros((5, 1, 28, 28), np.float32), labels)
+    with pytest.raises(UserError, match=r"^labels: a torch tensor is needed, but a list was given\.$"):
+        attack(model, images, labels.tolist())
+
+
+class Cut(nn.Module):
+    """Linear in pixels that it cuts off from their gradient; without learning, nothing at all has one."""
+
+    def __init__(self, learns: bool) -> None:
+        super().__init__()
+        self.head = nn.Linear(784, 10).requires_grad_(learns)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.head(images.detach().flatten(1))
+        return logits
+
+
+@pytest.mark.parametrize("learns", [False, True])
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_model_without_a_gradient_is_named(name: str, learns: bool) -> None:
+    model, images = Cut(learns).train(), torch.rand(5, 1, 28, 28)
+    with torch.no_grad():
+        labels = model(images).argmax(1)
+    if name == "square":
+        assert ATTACKS[name](model, images, labels, **QUICK[name]).success.shape == (5,)
+    else:
+        with pytest.raises(UserError, match=r"^model: no gradient leads from its outputs to the pixels"):
+            ATTACKS[name](model, images, labels, **QUICK[name])
+    assert model.training
+
+
+def test_minimal_takes_every_attack_with_a_budget(batch: Batch) -> None:
+    model, images, labels = batch
+    found = minimal(square, model, images, labels, high=0.5, steps=30, rounds=5)
+    there = square(model, images, labels, epsilon=0.5, steps=30)
+    assert torch.equal(found.success, there.success) and bool(found.success.any())
+    assert bool((found.distance[found.success] < 0.5).all())
+    with pytest.raises(UserError, match=r"^norm: l2 is asked for, but the attack's budget is in linf\.$"):
+        minimal(square, model, images, labels, high=0.5, norm="l2", steps=30)
+    assert minimal(fgsm, model, images, labels, high=5.0, norm="l2").norm == "l2"
