@@ -48,6 +48,7 @@ from ukemi.training.spent import BINS, GENES, count_genes, genes_line
 from ukemi.training.state import SUMS, State
 from ukemi.training.state import resume as take_up
 from ukemi.training.state import save as _save
+from ukemi.variations import check_kernels
 
 
 def train(config: TrainConfig, *, resume: bool = False, quiet: bool = False) -> Run:
@@ -74,6 +75,7 @@ def _train(config: TrainConfig, resume: bool, quiet: bool, ranks: Ranks) -> Run:
         sets = sets.to(device)
         board = _board(config)
         if not resume:
+            check_kernels(sets.train.batch(torch.arange(min(2, len(sets.train))), device).images, config.chosen_space())
             state.augmenter.rehearse(state.model, sets.train)
         size = size_on_disk(config, state.model) if config.history and not resume else None
     with ranks.together():
