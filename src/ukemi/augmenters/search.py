@@ -51,18 +51,29 @@ class Searching(Augmenter):
         self.most_per_pass: int | None = None
         """candidates of a batch in one pass, once memory has run out"""
 
+    def check_fitness(self, model: nn.Module, data: Data) -> bool:
+        """Asks a fitness whether it can work here; and whether it can be tried without learning anything first."""
+        if not isinstance(self.fitness, Fitness):
+            return True
+        called(self.fitness.check, "fitness", model, data)
+        return type(self.fitness).begin_epoch is Fitness.begin_epoch
+
     def begin_fitness(self, model: nn.Module, data: Data, epoch: int) -> None:
         """Lets a fitness that compares with the training data look at them."""
         if isinstance(self.fitness, Fitness):
             before = self.fitness.forwards
-            self.fitness.begin_epoch(model, data, epoch)
+            called(self.fitness.begin_epoch, "fitness", model, data, epoch)
             if self.ranks.first:  # every rank learns the same
                 self.forwards += self.fitness.forwards - before
 
     def fitness_state(self) -> dict[str, Tensor]:
         if not isinstance(self.fitness, Fitness):
             return {}
-        return {f"fitness.{name}": tensor for name, tensor in self.fitness.state_dict().items()}
+        state = called(self.fitness.state_dict, "fitness")
+        for name, tensor in state.items():
+            if not isinstance(tensor, Tensor):
+                raise UserError(f"fitness: a state is made of tensors, but its {name} is a {type(tensor).__name__}.")
+        return {f"fitness.{name}": tensor for name, tensor in state.items()}
 
     def load_fitness(self, state: dict[str, Tensor]) -> None:
         if isinstance(self.fitness, Fitness):

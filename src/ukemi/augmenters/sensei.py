@@ -21,7 +21,6 @@ from ukemi.augmenters.search import Searched, Searching
 from ukemi.augmenters.store import Store
 from ukemi.data import Data
 from ukemi.errors import UserError
-from ukemi.fitness import Fitness
 from ukemi.genetics import SELECTIONS, bred, first_population, selected, unpacked
 from ukemi.models.inference import home_of
 from ukemi.randomness import Stream
@@ -78,13 +77,14 @@ class Sensei(Searching):
 
     @torch.no_grad()
     def rehearse(self, model: nn.Module, data: Data) -> None:
-        """Two generations of two samples on a copy, where a part is anyone's own."""
+        """Asks the fitness; and two generations of two samples on a copy, where a part is anyone's own."""
+        tried = self.check_fitness(model, data)
         parts = {name: getattr(self.settings, name) for name in ("selection", "crossing", "mutation", "fitness")}
         if all(isinstance(part, str) and ":" not in part for part in parts.values()):
             return
         # a fitness that learns from the data has too little to learn from here
         changes: dict[str, Any] = {"when": "batch", "warmup": 0}
-        if isinstance(self.fitness, Fitness):
+        if not tried:
             changes["fitness"] = "cross-entropy"
         batch = data.batch(torch.arange(min(2, len(data))), home_of(model))
         index = torch.arange(len(batch.index), device=batch.index.device)

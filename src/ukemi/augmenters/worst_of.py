@@ -10,7 +10,7 @@ from ukemi.augmenters.base import AugmenterConfig
 from ukemi.augmenters.search import Searching
 from ukemi.data import Data
 from ukemi.errors import UserError
-from ukemi.fitness import Fitness, fitness_of
+from ukemi.fitness import fitness_of
 from ukemi.models.inference import home_of
 from ukemi.schema import Fixed, Named
 from ukemi.spaces import Space
@@ -77,8 +77,8 @@ class WorstOf(Searching):
 
     @torch.no_grad()
     def rehearse(self, model: nn.Module, data: Data) -> None:
-        """One batch of two samples, where the fitness is a function of anyone's own."""
-        if self.when == "batch" and not isinstance(self.fitness, Fitness):
+        """Asks the fitness; and one batch of two samples, where it need not learn first."""
+        if self.check_fitness(model, data):
             batch = data.batch(torch.arange(min(2, len(data))), home_of(model))
             WorstOf(2, self.space, fitness=self.fitness)(model, batch.images, batch.labels, batch.index, 0)
 

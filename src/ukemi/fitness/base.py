@@ -51,6 +51,10 @@ class Fitness(ABC):
     def __call__(self, scored: Scored) -> Tensor:
         """One number per variant, `[M]`; higher is what the search looks for."""
 
+    def check(self, model: nn.Module, data: Data) -> None:
+        """Called once before a run writes anything: what it can't do with this network or these data is said here."""
+        return
+
     def begin_epoch(self, model: nn.Module, data: Data, epoch: int) -> None:
         """Called once before the epoch's first batch, with the training data."""
         return

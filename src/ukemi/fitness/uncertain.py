@@ -27,6 +27,9 @@ class PredictiveEntropy(Fitness):
         self.passes, self.seed = passes, seed
         self._source: DropoutPasses | None = None
 
+    def check(self, model: nn.Module, data: Data) -> None:
+        self._asked(model)
+
     def begin_epoch(self, model: nn.Module, data: Data, epoch: int) -> None:
         # cut here, since that looks at values, which a captured step must not do
         device = home_of(model)
