@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -123,3 +124,43 @@ def test_the_state_of_another_search_is_refused() -> None:
         large.load_state_dict(small.state_dict())
     with pytest.raises(UserError, match=r"augmenter: picked is not the state of a SENSEI search"):
         large.load_state_dict({"picked": torch.zeros(4)})
+
+
+@pytest.mark.parametrize("preset", ["sensei-sa", "sensei-released"])
+def test_a_state_that_was_loaded_elsewhere_moves_to_the_batch(preset: str) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
+    batch = torch.rand(4, 1, 6, 6), torch.zeros(4).long(), torch.arange(4)
+    first, second = (Sensei(T3, samples=4, settings=preset) for _ in range(2))
+    first(model, *batch, 1)
+    second.load_state_dict(first.state_dict())
+    second._stored(torch.device("meta"))  # stands for a GPU
+    assert {tensor.device.type for name, tensor in second.state_dict().items() if name not in ("epoch", "lattice")} == {
+        "meta"
+    }
+
+
+def test_a_training_loop_of_ones_own_is_told_what_to_mend(tiny_net: nn.Module, fashion: DataSet) -> None:
+    images, labels, index = rows(fashion)
+    model = tiny_net.double()
+    sensei = Sensei(T3, samples=np.int64(8), settings="sensei-sa", seed=np.int64(3))
+    with pytest.raises(UserError, match="index: it lies on meta, but the images on cpu; move it there"):
+        sensei(model, images, labels, index.to("meta"), 1)
+    for wrong in (1.0, None, torch.tensor(1), True):
+        with pytest.raises(UserError, match="epoch: a whole number is needed, but"):
+            sensei(model, images, labels, index, wrong)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="epoch: epochs count from 0, but -1 was given"):
+        sensei(model, images, labels, index, -1)
+    with pytest.raises(UserError, match=r"seed: a whole number is needed, but 1\.5"):
+        Sensei(T3, seed=1.5)  # type: ignore[arg-type]
+    found = sensei(model, images, labels.int(), index, np.int64(1))  # type: ignore[arg-type]
+    assert torch.equal(found, Sensei(T3, samples=8, seed=3)(model, images, labels, index, 1))
+    before = {name: tensor.clone() for name, tensor in sensei.state_dict().items()}
+    for wrong_index, said in (
+        (index - 1, "index: -1 is outside the store of 8 samples"),
+        (index + 1, "index: 8 is outside the store"),
+        (None, "index: one whole number per image"),
+        (index[:3], r"index: .* \[8\], but torch\.int64 \[3\]"),
+    ):
+        with pytest.raises(UserError, match=said):
+            sensei.observe(wrong_index, torch.zeros(8, 10), labels)  # type: ignore[arg-type]
+    assert all(torch.equal(before[name], tensor) for name, tensor in sensei.state_dict().items())

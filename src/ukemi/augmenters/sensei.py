@@ -7,6 +7,7 @@ tournament. All of them are settings of one class; `augmenters/presets.py` names
 """
 
 from collections.abc import Sequence
+from functools import partial
 from math import ceil
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ukemi import randomness
+from ukemi.augmenters.base import check_rows, whole
 from ukemi.augmenters.cap import Cap
 from ukemi.augmenters.presets import PRESETS, SenseiSettings
 from ukemi.augmenters.search import Searched, Searching
@@ -58,10 +60,8 @@ class Sensei(Searching):
             fields = {name: getattr(settings, name) for name in type(settings).model_fields}
             self.settings = type(settings)(**{**fields, **changes})
         super().__init__(space, self.settings.fitness, seed=seed, flips=flips)
-        if samples is not None and (not isinstance(samples, int) or isinstance(samples, bool) or samples < 1):
-            raise UserError(
-                f"samples: the number of training samples is needed, at least 1, but {samples!r} was given."
-            )
+        if samples is not None and (samples := whole("samples", samples)) < 1:
+            raise UserError(f"samples: the number of training samples is needed, at least 1, but {samples} was given.")
         self.samples, self.observes = samples, self.skips
         self.survivors, self._how = self.settings.survivors(), self.settings.breeding()
         self._select = chosen(self.settings.selection, SELECTIONS, "augmenter.selection")
@@ -163,6 +163,9 @@ class Sensei(Searching):
         if not self.skips or self._store is None:
             return
         store = self._store
+        check_rows("index", index, logits)
+        check_rows("labels", labels, logits)
+        store.check(index)
         awake_N = ~self._holds(F.cross_entropy(logits.float(), labels, reduction="none"), logits.argmax(1) == labels)
         store.coming[index] = torch.where(store.waiting[index], awake_N, store.coming[index])
         store.waiting[index] = False
@@ -221,7 +224,17 @@ class Sensei(Searching):
             self._store = self._made_store(self.samples, device)
             if self.settings.coin == "batch":
                 self._batch = torch.zeros(1, dtype=torch.int64, device=device)
+        elif self._store.begun.device != device:  # a state that was loaded elsewhere
+            self._move(device)
         return self._store
+
+    @torch.inference_mode(False)
+    def _move(self, device: torch.device) -> None:
+        assert self._store is not None
+        self._store = self._store.to(device)
+        self._batch, self._cap.counts = (
+            None if counter is None else counter.to(device) for counter in self._counters().values()
+        )
 
     @torch.inference_mode(False)  # what is made inside that mode could not be written outside of it
     def _made_store(self, samples: int, device: torch.device) -> Store:
@@ -336,41 +349,18 @@ class Sensei(Searching):
         first_NKG = first_population(
             index, size, self.space, seed=self.seed, identity=self.settings.identity, first=self.settings.first
         )
-        parents_NSG = unpacked(store.parents[index])
+        parents_NSG, fitness_N = unpacked(store.parents[index]), store.fitness[index]
+        breed = partial(bred, seed=self.seed, epoch=epoch, how=self._how, fitness_N=fitness_N, coin=coin)
         if self.settings.compete:
             children = size - self.survivors
             alive_N = torch.full_like(index, self.survivors)
-            children_NKG = self._bred(parents_NSG, alive_N, index, children, epoch, store, coin)
+            children_NKG = breed(parents_NSG, alive_N, index, children, self.space)
             return torch.where(begun_N11, torch.cat([parents_NSG, children_NKG], 1), first_NKG)
         # a sample that is new breeds from its whole first population
         padding_NSG = first_NKG[:, self.survivors :]
         parents_NKG = torch.where(begun_N11, torch.cat([parents_NSG, padding_NSG], 1), first_NKG)
         alive_N = torch.where(begun_N, self.survivors, size)
-        return self._bred(parents_NKG, alive_N, index, size, epoch, store, coin)
-
-    def _bred(
-        self,
-        parents_NSG: Tensor,
-        alive_N: Tensor,
-        index: Tensor,
-        size: int,
-        epoch: int,
-        store: Store,
-        coin: Tensor | None,
-    ) -> Tensor:
-        fitness_N = store.fitness[index]
-        return bred(
-            parents_NSG,
-            alive_N,
-            index,
-            size,
-            self.space,
-            seed=self.seed,
-            epoch=epoch,
-            how=self._how,
-            fitness_N=fitness_N,
-            coin=coin,
-        )
+        return breed(parents_NKG, alive_N, index, size, self.space)
 
     def _coin(self, epoch: int) -> Tensor | None:
         """One number for the batch, keyed by (epoch, batch number); the number counts on the device."""

@@ -72,6 +72,7 @@ class WorstOf(Searching):
             return worst
         if self._picked is None or epoch != self._epoch:
             raise UserError(f'augmenter: when="epoch" needs begin_epoch(model, data, {epoch}) before its batches.')
+        self._picked = self._picked.to(index.device)  # a state may have been loaded elsewhere
         self.genes = self._picked[index]
         return self.flipped(vary(images, self.genes, self.space), index, epoch)
 
