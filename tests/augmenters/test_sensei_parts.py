@@ -164,3 +164,35 @@ def test_a_training_loop_of_ones_own_is_told_what_to_mend(tiny_net: nn.Module, f
         with pytest.raises(UserError, match=said):
             sensei.observe(wrong_index, torch.zeros(8, 10), labels)  # type: ignore[arg-type]
     assert all(torch.equal(before[name], tensor) for name, tensor in sensei.state_dict().items())
+
+
+@pytest.mark.parametrize("when", ["search", "observe", "look again"])
+@pytest.mark.parametrize(("preset", "threshold"), [("sensei-sa", 0.1), ("sensei-released", 0.2)])
+def test_the_threshold_is_one_of_cross_entropy_and_in_the_released_search_of_its_own(
+    preset: str, threshold: float, when: str, fashion: DataSet
+) -> None:
+    """Of two classes the summed binary cross-entropy is twice the plain one."""
+    images, _, index = rows(fashion, 2)
+
+    class Sure(nn.Module):
+        """A plain loss of 0.1 + `more`, whatever the image."""
+
+        more = 0.0
+
+        def forward(self, x: Tensor) -> Tensor:
+            p = torch.tensor(-0.1 - self.more).double().exp()
+            return torch.stack([p, 1 - p]).log().expand(len(x), 2)
+
+    for more, robust in ((-1e-3, True), (1e-3, False)):
+        model, label = Sure(), torch.zeros(2).long()
+        sensei = Sensei(T3, samples=2, settings=preset, skip="loss", threshold=threshold)
+        model.more = more if when == "search" else -1e-3
+        sensei(model, images, label, index, 1)
+        if when != "search":
+            model.more = more
+            sensei(model, images, label, index, 2)
+        if when == "observe":
+            sensei.observe(index, model(images), label)
+        if when == "look again":
+            sensei(model, images, label, index, 3)
+        assert sensei.state_dict()["coming"].tolist() == [not robust] * 2

@@ -23,6 +23,7 @@ from ukemi.augmenters.search import Searched, Searching
 from ukemi.augmenters.store import Store
 from ukemi.data import Data
 from ukemi.errors import UserError
+from ukemi.fitness.pointwise import binary_cross_entropy, summed_binary
 from ukemi.genetics import SELECTIONS, bred, first_population, selected, unpacked
 from ukemi.models.inference import home_of
 from ukemi.randomness import Stream
@@ -166,7 +167,11 @@ class Sensei(Searching):
         check_rows("index", index, logits)
         check_rows("labels", labels, logits)
         store.check(index)
-        awake_N = ~self._holds(F.cross_entropy(logits.float(), labels, reduction="none"), logits.argmax(1) == labels)
+        if self._binary:
+            losses_N = summed_binary(logits.float(), labels)
+        else:
+            losses_N = F.cross_entropy(logits.float(), labels, reduction="none")
+        awake_N = ~self._holds(losses_N, logits.argmax(1) == labels)
         store.coming[index] = torch.where(store.waiting[index], awake_N, store.coming[index])
         store.waiting[index] = False
 
@@ -302,7 +307,7 @@ class Sensei(Searching):
             return
         genes_NG = self._unsearched(store, index[rows], epoch)
         found = self.searched(model, images[rows], labels[rows], index[rows], epoch, genes_NG[:, None])
-        holds = self._holds(found.losses[:, 0], found.predicted[:, 0] == labels[rows])
+        holds = self._holds(self._losses(found)[:, 0], found.predicted[:, 0] == labels[rows])
         store.active[index[rows]] = ~holds
         store.coming[index[rows]] = ~holds
         store.waiting[index[rows]] = False
@@ -334,7 +339,7 @@ class Sensei(Searching):
         at_N = self._capped(labels, real, found) if self.settings.cap else found.at
         store.write(index, real, survivors_NSG, fitness_NK.amax(1), candidates_NKG[rows_N, at_N])
         if self.skips:
-            robust_N = self._holds(found.losses, found.predicted == labels[:, None]).all(1)
+            robust_N = self._holds(self._losses(found), found.predicted == labels[:, None]).all(1)
             store.coming[index] = torch.where(real, ~robust_N, store.coming[index])
         genes_NG = genes_NKG[rows_N, at_N]
         if not self.settings.cap:
@@ -369,6 +374,14 @@ class Sensei(Searching):
         thrown = randomness.uniform(self._batch, seed=self.seed, stream=Stream.COIN, epoch=epoch)
         self._batch += 1
         return thrown.flatten().double()
+
+    @property
+    def _binary(self) -> bool:
+        """Whether the threshold is one of the summed binary cross-entropy: in the released code it is."""
+        return self.fitness is binary_cross_entropy
+
+    def _losses(self, found: Searched) -> Tensor:
+        return found.fitness if self._binary else found.losses
 
     def _holds(self, losses: Tensor, right: Tensor) -> Tensor:
         """Point-wise robust: a low loss, or the right class."""
