@@ -28,9 +28,14 @@ def elitism(fitness_NK: Tensor, index_N: Tensor, keep: int, *, seed: int, epoch:
 
 
 def roulette(fitness_NK: Tensor, index_N: Tensor, keep: int, *, seed: int, epoch: int) -> Tensor:
-    """Drawn with replacement in proportion to fitness, shifted where that is negative; evenly where all are equal."""
+    """Drawn with replacement in proportion to fitness, shifted where that is negative; evenly where all are equal, and
+    among the infinite where there are any."""
+    # an infinite share of an infinite sum is no number, so those that are infinite get all of it
+    endless_NK = fitness_NK == torch.inf
+    fitness_NK = torch.where(endless_NK.any(1, keepdim=True), endless_NK.double(), fitness_NK.double())
+    fitness_NK = fitness_NK.clamp(min=torch.finfo(torch.float32).min)
     lowest_N1 = fitness_NK.amin(1, keepdim=True).clamp(max=0)
-    weights_NK = (fitness_NK - lowest_N1).double()
+    weights_NK = fitness_NK - lowest_N1
     weights_NK = torch.where(weights_NK.sum(1, keepdim=True) > 0, weights_NK, torch.ones_like(weights_NK))
     ends_NK = weights_NK.cumsum(1)
     u_NS = randomness.uniform(index_N, keep, seed=seed, stream=Stream.SELECTION, epoch=epoch)[..., 0].double()
