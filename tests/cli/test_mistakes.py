@@ -320,3 +320,12 @@ def test_a_fitness_that_fails_while_it_learns_is_one_sentence(images: Path, caps
     flags = ["--augmenter.fitness", "late_parts:Late", "--augmenter.warmup", "0"]
     assert run(small(images, "--out", "here", "--augmenter", "sensei", *flags)) == 2
     assert "fitness: begin_epoch failed (ValueError: too late, late_parts.py line" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("warmup", "told"), [("2", True), ("1", False)])
+def test_a_search_that_never_begins_is_told(
+    warmup: str, told: bool, images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--augmenter", "sensei", "--augmenter.population", "2", "--augmenter.warmup", warmup]
+    assert run(small(images, "--out", "here", *flags)) == 0
+    assert ("augmenter.warmup: nothing is searched" in capsys.readouterr().err) == told

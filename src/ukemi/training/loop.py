@@ -86,6 +86,8 @@ def _train(config: TrainConfig, resume: bool, quiet: bool, ranks: Ranks) -> Run:
             take_up(run, state, display)
         if size and not quiet:
             display.note(size)
+        if getattr(config.augmenter, "warmup", 0) >= config.epochs and not quiet:
+            display.note(f"augmenter.warmup: nothing is searched, since it leaves none of the {config.epochs} epochs.")
         network, scorer = _compiled(config, state.model)
         state.parallel = together_trained(state.objective, network, ranks)
         log = _writers(board, run) if ranks.first else (lambda line: None)
