@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ukemi import T3, Sensei, UserError
+from ukemi import T3, Sensei, UserError, vary
 from ukemi.activations import recording
 from ukemi.data import Data, DataSet
 from ukemi.fitness import (
@@ -294,3 +294,26 @@ def test_too_many_classes_for_surprise_show_before_the_first_epoch(net: nn.Modul
     sensei = Sensei(T3, fitness=DistanceSurprise(most=5), warmup=9)
     with pytest.raises(UserError, match=r"fitness\.most: 5 samples are less than two for each of"):
         sensei.rehearse(net, data)
+
+
+@learning
+def test_a_search_keeps_no_more_of_the_layers_than_the_fitness_reads(name: str, net: nn.Module, data: Data) -> None:
+    fitness, batch = LEARNING[name](), data.batch(torch.arange(4), "cpu")
+    sensei = Sensei(T3, samples=data.identities, fitness=fitness, warmup=0)
+    sensei.begin_epoch(net, data, 0)
+    held: list[tuple[int, ...]] = []
+    judge = type(fitness).__call__
+
+    class Watched(type(fitness)):  # type: ignore[misc]
+        def __call__(self, scored: Scored) -> Tensor:
+            held.extend(tuple(output.shape[1:]) for output in scored.outputs)
+            return judge(self, scored)
+
+    fitness.__class__ = Watched
+    sensei(net, batch.images, batch.labels, batch.index, 0)
+    # neuron coverage reads the extremes over space too
+    assert held and any(len(shape) > 1 for shape in held) == (name == "neuron-coverage")
+    genes = sensei.genes
+    assert genes is not None
+    found = judge(fitness, scored_by(net, vary(batch.images, genes, T3), batch.labels))
+    assert torch.allclose(found.double(), sensei.state_dict()["fitness"][batch.index].double(), rtol=1e-4)

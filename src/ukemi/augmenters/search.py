@@ -185,7 +185,9 @@ def _scored(
 
 
 def _recorded(model: nn.Module, fitness: Scorer) -> AbstractContextManager[Sequence[Tensor]]:
-    return recording(model) if getattr(fitness, "outputs", False) else nullcontext([])
+    if not getattr(fitness, "outputs", False):
+        return nullcontext([])
+    return recording(model, fitness.kept) if isinstance(fitness, Fitness) else recording(model)
 
 
 def _name(fitness: Scorer) -> str:

@@ -55,6 +55,11 @@ class Fitness(ABC):
         """Called once before a run writes anything: what it can't do with this network or these data is said here."""
         return
 
+    def kept(self, output: Tensor) -> Tensor:
+        """What `Scored.outputs` holds of a layer's output `[M, units, ...]`: a copy of it, unless less will do, which
+        saves memory; a copy, since the network may write into its tensor later."""
+        return output.clone()
+
     def begin_epoch(self, model: nn.Module, data: Data, epoch: int) -> None:
         """Called once before the epoch's first batch, with the training data."""
         return

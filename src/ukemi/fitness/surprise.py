@@ -49,6 +49,9 @@ class Surprise(Learning):
         super().__init__(every)
         self.most, self.seed = at_least(1, "most", most), seed
 
+    def kept(self, output: Tensor) -> Tensor:
+        return unit_mean(output).clone()
+
     def check(self, model: nn.Module, data: Data) -> None:
         super().check(model, data)
         _share(data, self.most)
