@@ -196,3 +196,13 @@ def test_the_threshold_is_one_of_cross_entropy_and_in_the_released_search_of_its
         if when == "look again":
             sensei(model, images, label, index, 3)
         assert sensei.state_dict()["coming"].tolist() == [not robust] * 2
+
+
+def test_a_coin_per_batch_is_thrown_after_the_state_of_a_search_without_one() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
+    batch = torch.rand(4, 1, 6, 6), torch.zeros(4).long(), torch.arange(4)
+    without, released = (Sensei(T3, samples=4, settings="sensei-released", coin=coin) for coin in ("child", "batch"))
+    without(model, *batch, 1)
+    released.load_state_dict(without.state_dict())
+    released(model, *batch, 2)
+    assert released.state_dict()["batch"].tolist() == [1]

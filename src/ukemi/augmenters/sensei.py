@@ -216,6 +216,8 @@ class Sensei(Searching):
         self.load_fitness(state)
         self._store, self.samples, self._epoch = store, samples, int(state["epoch"])
         counters = {name: state[name].clone() if name in state else None for name in self._counters()}
+        if self.settings.coin == "batch" and counters["batch"] is None:  # the state of a search without such a coin
+            counters["batch"] = torch.zeros(1, dtype=torch.int64, device=device)
         self._batch, self._cap.counts = counters["batch"], counters["mistaken"]
 
     def _counters(self) -> dict[str, Tensor | None]:
