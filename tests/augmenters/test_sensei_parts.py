@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ukemi import T3, Sensei, UserError, vary
+from ukemi import T3, Augmenter, Sensei, UserError, WorstOf, vary
 from ukemi.data import DataSet
 from ukemi.fitness import Scored
-from ukemi.genetics import first_population, operators, unpacked
+from ukemi.genetics import Breeding, bred, first_population, operators, unpacked
 
 
 def rows(data: DataSet, count: int = 8) -> tuple[Tensor, Tensor, Tensor]:
@@ -97,10 +97,12 @@ def test_a_wrong_fitness_is_named(options: dict[str, Any], said: str, tiny_net: 
         (lambda: Sensei(T3, compete=True, keep=1), r"augmenter\.compete: 10 of 10 live on, which leaves no room"),
         (lambda: Sensei(T3, settings="sensei-sa", threshold=0), r"augmenter\.threshold: should be greater than 0"),
         (lambda: Sensei(T3, when="later"), r"augmenter\.when"),
+        (lambda: Sensei(T3, population=100_000), r"augmenter\.population: should be less than or equal to 10000"),
+        (lambda: WorstOf(100_000, T3), r"augmenter\.k: should be less than or equal to 10000"),
         (lambda: Sensei(T3, luck=3), r"augmenter\.luck is not a known field"),
     ],
 )
-def test_wrong_settings_are_one_sentence(make: Callable[[], Sensei], said: str) -> None:
+def test_wrong_settings_are_one_sentence(make: Callable[[], Augmenter], said: str) -> None:
     with pytest.raises(UserError, match=said):
         make()
 
@@ -208,3 +210,65 @@ def test_a_coin_per_batch_is_thrown_after_the_state_of_a_search_without_one() ->
     released.load_state_dict(without.state_dict())
     released(model, *batch, 2)
     assert released.state_dict()["batch"].tolist() == [1]
+
+
+def hard_crossover(first_NPG: Tensor, second_NPG: Tensor, draw: operators.Draw, space: Any) -> Tensor:
+    first_NPG[..., 0] = 1
+    return first_NPG
+
+
+def hard_mutation(parents_NPG: Tensor, fitness_N: Tensor, draw: operators.Draw, space: Any, edge: float) -> Tensor:
+    parents_NPG[..., 1] = 2
+    return parents_NPG
+
+
+def hard_selection(fitness_NK: Tensor, index_N: Tensor, keep: int, *, seed: int, epoch: int) -> Tensor:
+    """The fittest, one by one: each is struck out when it is taken."""
+    taken = []
+    for _ in range(keep):
+        taken.append(fitness_NK.argmax(1))
+        fitness_NK.scatter_(1, taken[-1][:, None], -torch.inf)
+    return torch.stack(taken, 1)
+
+
+def hard_margin(scored: Scored) -> Tensor:
+    own_M1 = scored.logits.gather(1, scored.labels[:, None]).clone()
+    return (scored.logits.scatter_(1, scored.labels[:, None], -torch.inf).amax(1, keepdim=True) - own_M1)[:, 0]
+
+
+def test_parts_that_work_in_place_spoil_nothing(tiny_net: nn.Module, fashion: DataSet) -> None:
+    images, labels, index = rows(fashion)
+    model = tiny_net.double()
+    parents = first_population(index, 10, T3, seed=0)
+    how = Breeding(crossover=hard_crossover, mutation=hard_mutation, rate=0.5)
+    children = bred(parents.clone(), torch.full((8,), 10), index, 40, T3, seed=0, epoch=1, how=how)
+    crossed, mutated = children[..., 0] == 1, children[..., 1] == 2
+    assert (crossed | mutated).all() and not (crossed & mutated).all(0).any() and crossed.any() and mutated.any()
+    assert (crossed & mutated).double().mean() < 0.2  # by chance alone, a parent may be so already
+    soft, hard = Sensei(T3, samples=8), Sensei(T3, samples=8, selection=hard_selection)
+    for epoch in (1, 2):
+        assert torch.equal(soft(model, images, labels, index, epoch), hard(model, images, labels, index, epoch))
+    assert torch.equal(soft.state_dict()["fitness"], hard.state_dict()["fitness"])
+    soft, hard = (
+        Sensei(T3, samples=8, settings="sensei-sa", threshold=2.38, fitness=f) for f in ("margin", hard_margin)
+    )
+    for epoch in (1, 2, 3):
+        assert torch.equal(soft(model, images, labels, index, epoch), hard(model, images, labels, index, epoch))
+    assert torch.equal(soft.state_dict()["coming"], hard.state_dict()["coming"])
+    assert not soft.state_dict()["coming"].all()
+
+
+def test_who_writes_into_the_images_is_named(tiny_net: nn.Module, fashion: DataSet) -> None:
+    images, labels, index = rows(fashion)
+
+    class InPlace(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.sub_(0.5).flatten(1)[:, :10]
+
+    def dimmed(scored: Scored) -> Tensor:
+        return scored.images.mul_(0.5).flatten(1).sum(1)
+
+    with pytest.raises(UserError, match="model: it writes into the images that it is given, which are trained on"):
+        Sensei(T3, samples=8)(InPlace(), images, labels, index, 1)
+    with pytest.raises(UserError, match="fitness: dimmed writes into the images"):
+        Sensei(T3, samples=8, fitness=dimmed)(tiny_net.double(), images, labels, index, 1)

@@ -170,18 +170,32 @@ def _scored(
     model: nn.Module, variants: Tensor, labels: Tensor, fitness: Scorer, clean: Tensor | None, look: bool
 ) -> tuple[tuple[Tensor, ...], int]:
     """Fitness, loss and predicted class of each variant, from one pass in evaluation mode; and how many classes."""
+    written = _writes(variants)
     with scoring(model, variants.device), _recorded(model, fitness) as seen:
         logits = model(variants)
         if not isinstance(logits, Tensor) or logits.ndim != 2:
             given = list(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
             raise UserError(f"model: logits [N, classes] are needed, but it gives {given}.")
+        _check_unwritten(variants, written, "model: it")
         logits = logits.float()
+        # first, since anyone's own fitness may write into the logits
+        losses, predicted = F.cross_entropy(logits, labels, reduction="none"), logits.argmax(1)
         scored = Scored(model, variants, labels, logits, clean, tuple(seen))
         found = checked(called(fitness, "fitness", scored), scored, _name(fitness), look=look)
-        losses = F.cross_entropy(logits, labels, reduction="none")
-        predicted = logits.argmax(1)
+        _check_unwritten(variants, written, f"fitness: {_name(fitness)}")
     # outside inference mode: ordinary tensors
     return (found.clone(), losses.clone(), predicted.clone()), logits.shape[1]
+
+
+def _check_unwritten(variants: Tensor, before: int, who: str) -> None:
+    """What was scored must be what is trained."""
+    if _writes(variants) != before:
+        raise UserError(f"{who} writes into the images that it is given, which are trained on; let it work on a copy.")
+
+
+def _writes(tensor: Tensor) -> int:
+    """How often a tensor was written into, which PyTorch counts outside of a caller's inference mode."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def _recorded(model: nn.Module, fitness: Scorer) -> AbstractContextManager[Sequence[Tensor]]:

@@ -28,7 +28,7 @@ class WorstOf(Searching):
         """Trains on the worst of k random variants per sample."""
 
         name: Fixed[Literal["worst-of"]] = "worst-of"
-        k: int = Field(10, ge=1)
+        k: int = Field(10, ge=1, le=10_000)
         """How many variants are scored per sample."""
         fitness: Named = "cross-entropy"
         """What makes a variant the worst: cross-entropy, misclassified (those first, Engstrom et al.), margin, kl, …

@@ -67,7 +67,8 @@ def tournament(
 
 def selected(select: Selection, fitness_NK: Tensor, index_N: Tensor, keep: int, *, seed: int, epoch: int) -> Tensor:
     """What a selection gave, int64 `[N, keep]`; what anyone's own gives is checked where the device need not wait."""
-    kept_NS = called(select, "augmenter.selection", fitness_NK, index_N, keep, seed=seed, epoch=epoch)
+    # a copy, in case that anyone's own works in place
+    kept_NS = called(select, "augmenter.selection", fitness_NK.clone(), index_N, keep, seed=seed, epoch=epoch)
     wanted, count = (len(fitness_NK), keep), fitness_NK.shape[1]
     if not isinstance(kept_NS, Tensor) or kept_NS.is_floating_point() or tuple(kept_NS.shape) != wanted:
         given = f"{kept_NS.dtype} {list(kept_NS.shape)}" if isinstance(kept_NS, Tensor) else repr(kept_NS)
