@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import ukemi
 from ukemi import GRIDS, T2, T3, T6, Gene, Space, UserError, named_grid
-from ukemi.spaces import space_of
+from ukemi.spaces import BUILT_IN, space_of
 
 
 def test_the_papers_spaces() -> None:
@@ -200,3 +200,30 @@ def test_spaces_by_name() -> None:
     for twice in ((), (T3.genes[0], T3.genes[0])):
         with pytest.raises(UserError, match="each name once"):
             ukemi.Space(twice)
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high", "said"),
+    [
+        ("translate_x", -3, 3, "it is a share of the width, not pixels, so -1 to 1 is allowed, but -3 to 3 was given"),
+        ("translate_y", -0.1, 1.1, "a share of the height, not pixels, so -1 to 1"),
+        ("shear", -10, 10, "a factor, not degrees, so -2 to 2"),
+        ("zoom", 0, 2, "a factor, so 0.01 to 100"),
+        ("zoom", -1, 2, "a factor, so 0.01 to 100"),
+        ("brightness", -32, 32, "added to pixels in 0 to 1, so -1 to 1"),
+        ("contrast", -1, 3, "a factor, so 0 to 100"),
+        ("rotation", -720, 720, "in degrees, so -360 to 360"),
+    ],
+)
+def test_a_mistaken_unit_is_named(name: str, low: float, high: float, said: str) -> None:
+    gene = Gene(name, low, high, BUILT_IN[name], (high - low) / 2)
+    with pytest.raises(UserError, match=f"gene '{name}': it is .*"):
+        Space((gene,))
+    with pytest.raises(UserError, match=said):
+        Space((gene,), protocol="released")
+    assert Space((replace(gene, kernel=lambda images, values: images),)).genes[0].low == low
+
+
+def test_pixels_and_degrees_are_the_units_of_one_protocol() -> None:
+    genes = Gene("translate_x", -3, 3, 0, 1), Gene("shear", -10, 10, 0, 1)
+    assert len(Space(genes, protocol="kaist")) == 2

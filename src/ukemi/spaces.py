@@ -35,6 +35,16 @@ PROTOCOLS = {
     "kaist": ("rotation", "translate_x", "translate_y", "shear"),
 }
 """Whose operators `vary` applies, with the built-in genes that each has. All but `ukemi` are for regression only."""
+LIMITS = {
+    "rotation": (-360, 360, "in degrees"),
+    "translate_x": (-1, 1, "a share of the width, not pixels"),
+    "translate_y": (-1, 1, "a share of the height, not pixels"),
+    "shear": (-2, 2, "a factor, not degrees"),
+    "zoom": (0.01, 100, "a factor"),
+    "brightness": (-1, 1, "added to pixels in 0 to 1"),
+    "contrast": (0, 100, "a factor"),
+}
+"""What a built-in gene may be, with its unit: beyond it there is nothing to see, and mostly the unit is mistaken."""
 CONTINUOUS_LEVELS = 65535
 """A continuous gene is drawn on a lattice this fine (16 bits), so that ends and middle are exact."""
 MOST_VARIANTS = 1_000_000
@@ -118,6 +128,9 @@ class Space:
         unknown = [gene.name for gene in self.genes if gene.kernel is None and gene.name not in known]
         if unknown:
             raise UserError(f"protocol: {self.protocol!r} has {', '.join(known)}, but not {', '.join(unknown)}.")
+        if self.protocol != "kaist":  # which reads translations as pixels and shear as degrees
+            for gene in self.genes:
+                _check_unit(gene)
 
     def __len__(self) -> int:
         return len(self.genes)
@@ -225,6 +238,13 @@ class Space:
                 f"{field}: {gene.name} should lie in {gene.low:g} to {gene.high:g}, but {float(row[at]):g} was given."
             )
         return genes
+
+
+def _check_unit(gene: Gene) -> None:
+    low, high, unit = LIMITS.get(gene.name, (gene.low, gene.high, ""))
+    if gene.kernel is None and not low <= gene.low < gene.high <= high:
+        given = f"{gene.low:g} to {gene.high:g}"
+        raise UserError(f"gene {gene.name!r}: it is {unit}, so {low:g} to {high:g} is allowed, but {given} was given.")
 
 
 @cache

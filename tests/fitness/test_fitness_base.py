@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ukemi import UserError
+from ukemi import T3, Sensei, UserError, vary
 from ukemi.activations import recording
 from ukemi.data import Data, DataSet
 from ukemi.fitness import (
@@ -259,3 +259,61 @@ def test_a_function_can_say_what_it_reads() -> None:
 
     assert mine.clean and mine.outputs  # type: ignore[attr-defined]
     assert mine(rows(torch.eye(3))).tolist() == [1, 0, 0]
+
+
+class Odd(Fitness):
+    """Its state is no tensor."""
+
+    def __call__(self, scored: Scored) -> Tensor:
+        return scored.logits[:, 0]
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {"count": 3}  # type: ignore[dict-item]
+
+
+class Failing(Learning):
+    stored = ("nothing",)
+
+    def learn(self, model: nn.Module, data: Data) -> dict[str, Tensor]:
+        raise ValueError("no luck")
+
+    def __call__(self, scored: Scored) -> Tensor:
+        return scored.logits[:, 0]
+
+
+def test_what_ones_own_fitness_does_wrong_is_one_sentence(net: nn.Module, data: Data) -> None:
+    sensei = Sensei(T3, samples=data.identities, fitness=Odd(), warmup=0)
+    sensei.begin_epoch(net, data, 0)
+    with pytest.raises(UserError, match="fitness: a state is made of tensors, but its count is a int"):
+        sensei.state_dict()
+    with pytest.raises(UserError, match=r"fitness: learn failed \(ValueError: no luck"):
+        Sensei(T3, fitness=Failing(), warmup=0).begin_epoch(net, data, 0)
+
+
+def test_too_many_classes_for_surprise_show_before_the_first_epoch(net: nn.Module, data: Data) -> None:
+    sensei = Sensei(T3, fitness=DistanceSurprise(most=5), warmup=9)
+    with pytest.raises(UserError, match=r"fitness\.most: 5 samples are less than two for each of"):
+        sensei.rehearse(net, data)
+
+
+@learning
+def test_a_search_keeps_no_more_of_the_layers_than_the_fitness_reads(name: str, net: nn.Module, data: Data) -> None:
+    fitness, batch = LEARNING[name](), data.batch(torch.arange(4), "cpu")
+    sensei = Sensei(T3, samples=data.identities, fitness=fitness, warmup=0)
+    sensei.begin_epoch(net, data, 0)
+    held: list[tuple[int, ...]] = []
+    judge = type(fitness).__call__
+
+    class Watched(type(fitness)):  # type: ignore[misc]
+        def __call__(self, scored: Scored) -> Tensor:
+            held.extend(tuple(output.shape[1:]) for output in scored.outputs)
+            return judge(self, scored)
+
+    fitness.__class__ = Watched
+    sensei(net, batch.images, batch.labels, batch.index, 0)
+    # neuron coverage reads the extremes over space too
+    assert held and any(len(shape) > 1 for shape in held) == (name == "neuron-coverage")
+    genes = sensei.genes
+    assert genes is not None
+    found = judge(fitness, scored_by(net, vary(batch.images, genes, T3), batch.labels))
+    assert torch.allclose(found.double(), sensei.state_dict()["fitness"][batch.index].double(), rtol=1e-4)

@@ -262,3 +262,18 @@ def test_a_child_apart_differs_from_every_living_parent() -> None:
     children = bred(parents, torch.full((50,), 4), index, 6, T6, seed=1, epoch=1, how=how)
     same = (children[:, :, None] == parents[:, None]).all(-1).any(-1)
     assert same.double().mean() < 0.01  # only where ten tries in a row gave a copy
+
+
+def test_roulette_takes_the_infinite_and_never_minus_infinity() -> None:
+    index, inf = torch.arange(500), torch.inf
+    for row, wanted in (
+        ([1.0, inf, 3.0, inf, 2.0], {1, 3}),
+        ([1.0, -inf, 3.0, -inf, 2.0], {0, 2, 4}),
+        ([-inf, -inf, inf], {2}),
+        ([-inf, -inf, -inf], {0, 1, 2}),
+    ):
+        drawn = roulette(torch.tensor(row).expand(500, -1), index, 4, seed=0, epoch=1)
+        counts = torch.bincount(drawn.flatten(), minlength=len(row))
+        assert {at for at, count in enumerate(counts.tolist()) if count} == wanted
+        share = counts[sorted(wanted)] / 2000
+        assert (share - 1 / len(wanted)).abs().max() < 0.05

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ukemi import T3, T6, Gene, Space, UserError, vary
+from ukemi.spaces import space_of
 from ukemi.variations.warp import sampling_grid
 
 SIZES = [(28, 28), (32, 32), (33, 47), (5, 1)]
@@ -210,3 +211,12 @@ def test_wrong_shapes_are_named() -> None:
 def test_the_grid_is_exact_in_the_middle() -> None:
     grid = sampling_grid({"rotation": torch.tensor([37.0])}, 5, 7)
     assert torch.equal(grid[0, 2, 3], torch.zeros(2))
+
+
+@pytest.mark.parametrize("space", [T3, space_of("t3-released"), space_of("t3-kaist")])
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_genes_that_are_not_finite_are_refused(space: Space, wrong: float) -> None:
+    genes = torch.zeros(3, 4)
+    genes[1, 2] = wrong
+    with pytest.raises(UserError, match="genes: translate_y of row 1 should be a finite number, not"):
+        vary(torch.rand(3, 1, 8, 8), genes, space)

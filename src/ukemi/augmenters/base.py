@@ -2,7 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from operator import index as index_of
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -48,18 +49,21 @@ class Augmenter(ABC):
     """who trains together; each rank is given its own rows of every batch"""
 
     def __init__(self, *, seed: int = 0, flips: bool = False) -> None:
-        self.seed, self.flips = seed, flips
+        self.seed, self.flips = whole("seed", seed), flips
         self._admitted = False
 
     def __call__(self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int) -> Tensor:
         """The images to train on, `[N, C, H, W]` in [0, 1]. The first batch's pixels are checked, as the most common
         mistake is to give normalised ones; later ones are not, so that the device never waits."""
-        _check("index", index, len(images))
-        _check("labels", labels, len(images))
+        check_rows("index", index, images)
+        check_rows("labels", labels, images)
+        epoch = whole("epoch", epoch)
+        if epoch < 0:
+            raise UserError(f"epoch: epochs count from 0, but {epoch} was given.")
         if not self._admitted:
             check_pixels(images)
             self._admitted = True
-        return self.augment(model, images, labels, index, epoch)
+        return self.augment(model, images, labels.long(), index, epoch)
 
     @abstractmethod
     def augment(self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int) -> Tensor:
@@ -109,10 +113,21 @@ class Augmenter(ABC):
         return torch.where(flip, images.flip(-1), images)
 
 
-def _check(field: str, rows: Tensor, count: int) -> None:
-    """Smaller integers would be taken for masks where they pick rows."""
+def check_rows(field: str, rows: Tensor, images: Tensor) -> None:
+    """One whole number per image, where the images are. Smaller integers would be taken for masks where they pick
+    rows."""
+    count = len(images)
     if not isinstance(rows, Tensor) or rows.dtype not in (torch.int32, torch.int64) or rows.shape != (count,):
         given = f"{rows.dtype} {list(rows.shape)}" if isinstance(rows, Tensor) else repr(rows)
         raise UserError(
             f"{field}: one whole number per image is needed, an int64 tensor [{count}], but {given} was given."
         )
+    if rows.device != images.device:
+        raise UserError(f"{field}: it lies on {rows.device}, but the images on {images.device}; move it there.")
+
+
+def whole(field: str, value: Any) -> int:
+    """A whole number of any kind that is not a tensor (NumPy's too) as an int: other kinds would overflow as a key."""
+    if isinstance(value, bool | Tensor) or not hasattr(value, "__index__"):
+        raise UserError(f"{field}: a whole number is needed, but {value!r} was given.")
+    return index_of(value)

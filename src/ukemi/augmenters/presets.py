@@ -16,7 +16,7 @@ from ukemi.spaces import Space
 class SenseiSettings(AugmenterConfig):
     """Searches each sample's worst variant with a genetic algorithm that goes on over the epochs."""
 
-    population: int = Field(10, ge=2)
+    population: int = Field(10, ge=2, le=10_000)
     """Variants scored per sample and epoch."""
     crossover: Annotated[Number, Field(ge=0, le=1)] = 0.4
     """How often a child comes from two parents; else one parent is mutated."""

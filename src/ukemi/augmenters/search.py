@@ -51,23 +51,29 @@ class Searching(Augmenter):
         self.most_per_pass: int | None = None
         """candidates of a batch in one pass, once memory has run out"""
 
-    def rehearse_fitness(self, model: nn.Module) -> None:
-        """Lets a fitness refuse a network."""
-        if isinstance(self.fitness, Fitness):
-            self.fitness.rehearse(model)
+    def check_fitness(self, model: nn.Module, data: Data) -> bool:
+        """Asks a fitness whether it can work here; and whether it can be tried without learning anything first."""
+        if not isinstance(self.fitness, Fitness):
+            return True
+        called(self.fitness.check, "fitness", model, data)
+        return type(self.fitness).begin_epoch is Fitness.begin_epoch
 
     def begin_fitness(self, model: nn.Module, data: Data, epoch: int) -> None:
         """Lets a fitness that compares with the training data look at them."""
         if isinstance(self.fitness, Fitness):
             before = self.fitness.forwards
-            self.fitness.begin_epoch(model, data, epoch)
+            called(self.fitness.begin_epoch, "fitness", model, data, epoch)
             if self.ranks.first:  # every rank learns the same
                 self.forwards += self.fitness.forwards - before
 
     def fitness_state(self) -> dict[str, Tensor]:
         if not isinstance(self.fitness, Fitness):
             return {}
-        return {f"fitness.{name}": tensor for name, tensor in self.fitness.state_dict().items()}
+        state = called(self.fitness.state_dict, "fitness")
+        for name, tensor in state.items():
+            if not isinstance(tensor, Tensor):
+                raise UserError(f"fitness: a state is made of tensors, but its {name} is a {type(tensor).__name__}.")
+        return {f"fitness.{name}": tensor for name, tensor in state.items()}
 
     def load_fitness(self, state: dict[str, Tensor]) -> None:
         if isinstance(self.fitness, Fitness):
@@ -164,22 +170,38 @@ def _scored(
     model: nn.Module, variants: Tensor, labels: Tensor, fitness: Scorer, clean: Tensor | None, look: bool
 ) -> tuple[tuple[Tensor, ...], int]:
     """Fitness, loss and predicted class of each variant, from one pass in evaluation mode; and how many classes."""
+    written = _writes(variants)
     with scoring(model, variants.device), _recorded(model, fitness) as seen:
         logits = model(variants)
         if not isinstance(logits, Tensor) or logits.ndim != 2:
             given = list(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
             raise UserError(f"model: logits [N, classes] are needed, but it gives {given}.")
+        _check_unwritten(variants, written, "model: it")
         logits = logits.float()
+        # first, since anyone's own fitness may write into the logits
+        losses, predicted = F.cross_entropy(logits, labels, reduction="none"), logits.argmax(1)
         scored = Scored(model, variants, labels, logits, clean, tuple(seen))
         found = checked(called(fitness, "fitness", scored), scored, _name(fitness), look=look)
-        losses = F.cross_entropy(logits, labels, reduction="none")
-        predicted = logits.argmax(1)
+        _check_unwritten(variants, written, f"fitness: {_name(fitness)}")
     # outside inference mode: ordinary tensors
     return (found.clone(), losses.clone(), predicted.clone()), logits.shape[1]
 
 
+def _check_unwritten(variants: Tensor, before: int, who: str) -> None:
+    """What was scored must be what is trained."""
+    if _writes(variants) != before:
+        raise UserError(f"{who} writes into the images that it is given, which are trained on; let it work on a copy.")
+
+
+def _writes(tensor: Tensor) -> int:
+    """How often a tensor was written into, which PyTorch counts outside of a caller's inference mode."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
 def _recorded(model: nn.Module, fitness: Scorer) -> AbstractContextManager[Sequence[Tensor]]:
-    return recording(model) if getattr(fitness, "outputs", False) else nullcontext([])
+    if not getattr(fitness, "outputs", False):
+        return nullcontext([])
+    return recording(model, fitness.kept) if isinstance(fitness, Fitness) else recording(model)
 
 
 def _name(fitness: Scorer) -> str:

@@ -7,6 +7,7 @@ tournament. All of them are settings of one class; `augmenters/presets.py` names
 """
 
 from collections.abc import Sequence
+from functools import partial
 from math import ceil
 from typing import Any
 
@@ -15,13 +16,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ukemi import randomness
+from ukemi.augmenters.base import check_rows, whole
 from ukemi.augmenters.cap import Cap
 from ukemi.augmenters.presets import PRESETS, SenseiSettings
 from ukemi.augmenters.search import Searched, Searching
 from ukemi.augmenters.store import Store
 from ukemi.data import Data
 from ukemi.errors import UserError
-from ukemi.fitness import Fitness
+from ukemi.fitness.pointwise import binary_cross_entropy, summed_binary
 from ukemi.genetics import SELECTIONS, bred, first_population, selected, unpacked
 from ukemi.models.inference import home_of
 from ukemi.randomness import Stream
@@ -59,10 +61,8 @@ class Sensei(Searching):
             fields = {name: getattr(settings, name) for name in type(settings).model_fields}
             self.settings = type(settings)(**{**fields, **changes})
         super().__init__(space, self.settings.fitness, seed=seed, flips=flips)
-        if samples is not None and (not isinstance(samples, int) or isinstance(samples, bool) or samples < 1):
-            raise UserError(
-                f"samples: the number of training samples is needed, at least 1, but {samples!r} was given."
-            )
+        if samples is not None and (samples := whole("samples", samples)) < 1:
+            raise UserError(f"samples: the number of training samples is needed, at least 1, but {samples} was given.")
         self.samples, self.observes = samples, self.skips
         self.survivors, self._how = self.settings.survivors(), self.settings.breeding()
         self._select = chosen(self.settings.selection, SELECTIONS, "augmenter.selection")
@@ -78,14 +78,14 @@ class Sensei(Searching):
 
     @torch.no_grad()
     def rehearse(self, model: nn.Module, data: Data) -> None:
-        """Two generations of two samples on a copy, where a part is anyone's own."""
-        self.rehearse_fitness(model)
+        """Asks the fitness; and two generations of two samples on a copy, where a part is anyone's own."""
+        tried = self.check_fitness(model, data)
         parts = {name: getattr(self.settings, name) for name in ("selection", "crossing", "mutation", "fitness")}
         if all(isinstance(part, str) and ":" not in part for part in parts.values()):
             return
         # a fitness that learns from the data has too little to learn from here
         changes: dict[str, Any] = {"when": "batch", "warmup": 0}
-        if isinstance(self.fitness, Fitness):
+        if not tried:
             changes["fitness"] = "cross-entropy"
         batch = data.batch(torch.arange(min(2, len(data))), home_of(model))
         index = torch.arange(len(batch.index), device=batch.index.device)
@@ -164,7 +164,14 @@ class Sensei(Searching):
         if not self.skips or self._store is None:
             return
         store = self._store
-        awake_N = ~self._holds(F.cross_entropy(logits.float(), labels, reduction="none"), logits.argmax(1) == labels)
+        check_rows("index", index, logits)
+        check_rows("labels", labels, logits)
+        store.check(index)
+        if self._binary:
+            losses_N = summed_binary(logits.float(), labels)
+        else:
+            losses_N = F.cross_entropy(logits.float(), labels, reduction="none")
+        awake_N = ~self._holds(losses_N, logits.argmax(1) == labels)
         store.coming[index] = torch.where(store.waiting[index], awake_N, store.coming[index])
         store.waiting[index] = False
 
@@ -209,6 +216,8 @@ class Sensei(Searching):
         self.load_fitness(state)
         self._store, self.samples, self._epoch = store, samples, int(state["epoch"])
         counters = {name: state[name].clone() if name in state else None for name in self._counters()}
+        if self.settings.coin == "batch" and counters["batch"] is None:  # the state of a search without such a coin
+            counters["batch"] = torch.zeros(1, dtype=torch.int64, device=device)
         self._batch, self._cap.counts = counters["batch"], counters["mistaken"]
 
     def _counters(self) -> dict[str, Tensor | None]:
@@ -222,7 +231,17 @@ class Sensei(Searching):
             self._store = self._made_store(self.samples, device)
             if self.settings.coin == "batch":
                 self._batch = torch.zeros(1, dtype=torch.int64, device=device)
+        elif self._store.begun.device != device:  # a state that was loaded elsewhere
+            self._move(device)
         return self._store
+
+    @torch.inference_mode(False)
+    def _move(self, device: torch.device) -> None:
+        assert self._store is not None
+        self._store = self._store.to(device)
+        self._batch, self._cap.counts = (
+            None if counter is None else counter.to(device) for counter in self._counters().values()
+        )
 
     @torch.inference_mode(False)  # what is made inside that mode could not be written outside of it
     def _made_store(self, samples: int, device: torch.device) -> Store:
@@ -290,7 +309,7 @@ class Sensei(Searching):
             return
         genes_NG = self._unsearched(store, index[rows], epoch)
         found = self.searched(model, images[rows], labels[rows], index[rows], epoch, genes_NG[:, None])
-        holds = self._holds(found.losses[:, 0], found.predicted[:, 0] == labels[rows])
+        holds = self._holds(self._losses(found)[:, 0], found.predicted[:, 0] == labels[rows])
         store.active[index[rows]] = ~holds
         store.coming[index[rows]] = ~holds
         store.waiting[index[rows]] = False
@@ -322,7 +341,7 @@ class Sensei(Searching):
         at_N = self._capped(labels, real, found) if self.settings.cap else found.at
         store.write(index, real, survivors_NSG, fitness_NK.amax(1), candidates_NKG[rows_N, at_N])
         if self.skips:
-            robust_N = self._holds(found.losses, found.predicted == labels[:, None]).all(1)
+            robust_N = self._holds(self._losses(found), found.predicted == labels[:, None]).all(1)
             store.coming[index] = torch.where(real, ~robust_N, store.coming[index])
         genes_NG = genes_NKG[rows_N, at_N]
         if not self.settings.cap:
@@ -337,41 +356,18 @@ class Sensei(Searching):
         first_NKG = first_population(
             index, size, self.space, seed=self.seed, identity=self.settings.identity, first=self.settings.first
         )
-        parents_NSG = unpacked(store.parents[index])
+        parents_NSG, fitness_N = unpacked(store.parents[index]), store.fitness[index]
+        breed = partial(bred, seed=self.seed, epoch=epoch, how=self._how, fitness_N=fitness_N, coin=coin)
         if self.settings.compete:
             children = size - self.survivors
             alive_N = torch.full_like(index, self.survivors)
-            children_NKG = self._bred(parents_NSG, alive_N, index, children, epoch, store, coin)
+            children_NKG = breed(parents_NSG, alive_N, index, children, self.space)
             return torch.where(begun_N11, torch.cat([parents_NSG, children_NKG], 1), first_NKG)
         # a sample that is new breeds from its whole first population
         padding_NSG = first_NKG[:, self.survivors :]
         parents_NKG = torch.where(begun_N11, torch.cat([parents_NSG, padding_NSG], 1), first_NKG)
         alive_N = torch.where(begun_N, self.survivors, size)
-        return self._bred(parents_NKG, alive_N, index, size, epoch, store, coin)
-
-    def _bred(
-        self,
-        parents_NSG: Tensor,
-        alive_N: Tensor,
-        index: Tensor,
-        size: int,
-        epoch: int,
-        store: Store,
-        coin: Tensor | None,
-    ) -> Tensor:
-        fitness_N = store.fitness[index]
-        return bred(
-            parents_NSG,
-            alive_N,
-            index,
-            size,
-            self.space,
-            seed=self.seed,
-            epoch=epoch,
-            how=self._how,
-            fitness_N=fitness_N,
-            coin=coin,
-        )
+        return breed(parents_NKG, alive_N, index, size, self.space)
 
     def _coin(self, epoch: int) -> Tensor | None:
         """One number for the batch, keyed by (epoch, batch number); the number counts on the device."""
@@ -380,6 +376,14 @@ class Sensei(Searching):
         thrown = randomness.uniform(self._batch, seed=self.seed, stream=Stream.COIN, epoch=epoch)
         self._batch += 1
         return thrown.flatten().double()
+
+    @property
+    def _binary(self) -> bool:
+        """Whether the threshold is one of the summed binary cross-entropy: in the released code it is."""
+        return self.fitness is binary_cross_entropy
+
+    def _losses(self, found: Searched) -> Tensor:
+        return found.fitness if self._binary else found.losses
 
     def _holds(self, losses: Tensor, right: Tensor) -> Tensor:
         """Point-wise robust: a low loss, or the right class."""

@@ -66,6 +66,9 @@ class Store:
         """Codes `[N, G]` of the worst variants of the last search."""
         return unpacked(self.worst[index])
 
+    def to(self, device: torch.device) -> "Store":
+        return Store(**{name: tensor.to(device) for name, tensor in vars(self).items()})
+
     def turn(self) -> None:
         """A new epoch: what came in the last one decides."""
         self.active.copy_(self.coming)

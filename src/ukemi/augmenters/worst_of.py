@@ -10,7 +10,7 @@ from ukemi.augmenters.base import AugmenterConfig
 from ukemi.augmenters.search import Searching
 from ukemi.data import Data
 from ukemi.errors import UserError
-from ukemi.fitness import Fitness, fitness_of
+from ukemi.fitness import fitness_of
 from ukemi.models.inference import home_of
 from ukemi.schema import Fixed, Named
 from ukemi.spaces import Space
@@ -28,7 +28,7 @@ class WorstOf(Searching):
         """Trains on the worst of k random variants per sample."""
 
         name: Fixed[Literal["worst-of"]] = "worst-of"
-        k: int = Field(10, ge=1)
+        k: int = Field(10, ge=1, le=10_000)
         """How many variants are scored per sample."""
         fitness: Named = "cross-entropy"
         """What makes a variant the worst: cross-entropy, misclassified (those first, Engstrom et al.), margin, kl, …
@@ -72,14 +72,14 @@ class WorstOf(Searching):
             return worst
         if self._picked is None or epoch != self._epoch:
             raise UserError(f'augmenter: when="epoch" needs begin_epoch(model, data, {epoch}) before its batches.')
+        self._picked = self._picked.to(index.device)  # a state may have been loaded elsewhere
         self.genes = self._picked[index]
         return self.flipped(vary(images, self.genes, self.space), index, epoch)
 
     @torch.no_grad()
     def rehearse(self, model: nn.Module, data: Data) -> None:
-        """One batch of two samples, where the fitness is a function of anyone's own."""
-        self.rehearse_fitness(model)
-        if self.when == "batch" and not isinstance(self.fitness, Fitness):
+        """Asks the fitness; and one batch of two samples, where it need not learn first."""
+        if self.check_fitness(model, data):
             batch = data.batch(torch.arange(min(2, len(data))), home_of(model))
             WorstOf(2, self.space, fitness=self.fitness)(model, batch.images, batch.labels, batch.index, 0)
 

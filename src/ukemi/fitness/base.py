@@ -51,9 +51,14 @@ class Fitness(ABC):
     def __call__(self, scored: Scored) -> Tensor:
         """One number per variant, `[M]`; higher is what the search looks for."""
 
-    def rehearse(self, model: nn.Module) -> None:
-        """Called once before a run writes anything: a network that this fitness can't judge should be refused here."""
+    def check(self, model: nn.Module, data: Data) -> None:
+        """Called once before a run writes anything: what it can't do with this network or these data is said here."""
         return
+
+    def kept(self, output: Tensor) -> Tensor:
+        """What `Scored.outputs` holds of a layer's output `[M, units, ...]`: a copy of it, unless less will do, which
+        saves memory; a copy, since the network may write into its tensor later."""
+        return output.clone()
 
     def begin_epoch(self, model: nn.Module, data: Data, epoch: int) -> None:
         """Called once before the epoch's first batch, with the training data."""

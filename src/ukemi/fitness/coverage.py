@@ -55,6 +55,9 @@ class MultisectionCoverage(Learning):
         super().__init__(every)
         self.sections = at_least(1, "sections", sections)
 
+    def kept(self, output: Tensor) -> Tensor:
+        return unit_mean(output).clone()
+
     def learn(self, model: nn.Module, data: Data) -> dict[str, Tensor]:
         ends = [torch.cat(means, 1).aminmax(dim=0) for _, means in over_data(model, data, unit_mean)]
         low_U = torch.stack([end.min for end in ends]).amin(0)

@@ -6,9 +6,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from ukemi.activations import layers_of
 from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.fitness.base import Fitness, Scored
+from ukemi.schema import called
 
 
 class Learning(Fitness):
@@ -36,12 +38,15 @@ class Learning(Fitness):
         """What can be made of that again, and so is not saved."""
         return {}
 
+    def check(self, model: nn.Module, data: Data) -> None:
+        layers_of(model)
+
     def begin_epoch(self, model: nn.Module, data: Data, epoch: int) -> None:
         if self._epoch is not None and epoch // self.every == self._epoch // self.every:
             return
         # ordinary tensors even inside a caller's inference mode: others can't be updated in place later
         with torch.inference_mode(False), torch.no_grad():
-            self._take(self.learn(model, data))
+            self._take(called(self.learn, "fitness", model, data))
         self._epoch = epoch
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -26,12 +26,14 @@ def margin(scored: Scored) -> Tensor:
 
 
 def binary_cross_entropy(scored: Scored) -> Tensor:
-    """The binary cross-entropies of all classes summed, p clipped to [1e-8, 1 - 1e-8]: SENSEI's released code.
+    """The binary cross-entropies of all classes summed, p clipped to [1e-8, 1 - 1e-8]: SENSEI's released code."""
+    return summed_binary(scored.logits, scored.labels)
 
-    In float64, where 1 - 1e-8 is not 1.
-    """
-    p_MK = scored.logits.double().softmax(1).clamp(CLIP, 1 - CLIP)
-    target_MK = torch.zeros_like(p_MK).scatter(1, scored.labels[:, None], 1.0)
+
+def summed_binary(logits_MK: Tensor, labels_M: Tensor) -> Tensor:
+    """The same of logits and labels, `[M]`; in float64, where 1 - 1e-8 is not 1."""
+    p_MK = logits_MK.double().softmax(1).clamp(CLIP, 1 - CLIP)
+    target_MK = torch.zeros_like(p_MK).scatter(1, labels_M[:, None], 1.0)
     return F.binary_cross_entropy(p_MK, target_MK, reduction="none").sum(1)
 
 

@@ -49,6 +49,13 @@ class Surprise(Learning):
         super().__init__(every)
         self.most, self.seed = at_least(1, "most", most), seed
 
+    def kept(self, output: Tensor) -> Tensor:
+        return unit_mean(output).clone()
+
+    def check(self, model: nn.Module, data: Data) -> None:
+        super().check(model, data)
+        _share(data, self.most)
+
     def learn(self, model: nn.Module, data: Data) -> dict[str, Tensor]:
         positions = chosen(data, self.most, self.seed)
         found = [(means[-1], batch.labels) for batch, means in over_data(model, data, unit_mean, positions)]
@@ -67,11 +74,7 @@ class Surprise(Learning):
 
 def chosen(data: Data, most: int, seed: int) -> Tensor:
     """Positions of at most `most` samples, at most equally many of each class; a function of identities and seed."""
-    share = most // len(data.classes)
-    if share < 2:
-        raise UserError(
-            f"fitness.most: {most} samples are less than two for each of {len(data.classes)} classes; give more."
-        )
+    share = _share(data, most)
     labels_N = data.labels.cpu()
     order = randomness.bits(data.index.cpu(), seed=seed, stream=Stream.SUBSET).argsort(stable=True)
     order = order[labels_N[order].argsort(stable=True)]
@@ -79,6 +82,16 @@ def chosen(data: Data, most: int, seed: int) -> Tensor:
     first_K = counts_K.cumsum(0) - counts_K
     place_N = torch.arange(len(order)) - first_K[labels_N[order]]
     return order[place_N < share].sort().values
+
+
+def _share(data: Data, most: int) -> int:
+    """How many samples of each class are drawn."""
+    share = most // len(data.classes)
+    if share < 2:
+        raise UserError(
+            f"fitness.most: {most} samples are less than two for each of {len(data.classes)} classes; give more."
+        )
+    return share
 
 
 class LikelihoodSurprise(Surprise):

@@ -28,7 +28,7 @@ class PredictiveEntropy(Fitness):
         self.passes, self.seed = passes, seed
         self._source: DropoutPasses | None = None
 
-    def rehearse(self, model: nn.Module) -> None:
+    def check(self, model: nn.Module, data: Data) -> None:
         self._asked(model)
 
     def begin_epoch(self, model: nn.Module, data: Data, epoch: int) -> None:

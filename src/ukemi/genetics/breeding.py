@@ -108,7 +108,9 @@ def _proposals(
         first_NP = torch.zeros_like(parent).long()
         second_NP = _most_different(parents_NSG, alive_N)[:, None].expand_as(first_NP)
     first_NPG, second_NPG = _rows(parents_NSG, first_NP), _rows(parents_NSG, second_NP)
-    crossed_NPG = _made("crossing", first_NPG, how.crossover, first_NPG, second_NPG, stream(Stream.CROSSOVER), space)
+    # a copy, in case that anyone's own works in place: mutations begin with the same parents
+    mine_NPG, crossing = first_NPG.clone(), stream(Stream.CROSSOVER)
+    crossed_NPG = _made("crossing", first_NPG, how.crossover, mine_NPG, second_NPG, crossing, space)
     mutation = stream(Stream.MUTATION)
     mutated_NPG = _made("mutation", first_NPG, how.mutation, first_NPG, fitness_N, mutation, space, how.edge)
     crosses = (operator if coin is None else coin.expand_as(operator)) < how.rate

@@ -28,9 +28,14 @@ def elitism(fitness_NK: Tensor, index_N: Tensor, keep: int, *, seed: int, epoch:
 
 
 def roulette(fitness_NK: Tensor, index_N: Tensor, keep: int, *, seed: int, epoch: int) -> Tensor:
-    """Drawn with replacement in proportion to fitness, shifted where that is negative; evenly where all are equal."""
+    """Drawn with replacement in proportion to fitness, shifted where that is negative; evenly where all are equal, and
+    among the infinite where there are any."""
+    # an infinite share of an infinite sum is no number, so those that are infinite get all of it
+    endless_NK = fitness_NK == torch.inf
+    fitness_NK = torch.where(endless_NK.any(1, keepdim=True), endless_NK.double(), fitness_NK.double())
+    fitness_NK = fitness_NK.clamp(min=torch.finfo(torch.float32).min)
     lowest_N1 = fitness_NK.amin(1, keepdim=True).clamp(max=0)
-    weights_NK = (fitness_NK - lowest_N1).double()
+    weights_NK = fitness_NK - lowest_N1
     weights_NK = torch.where(weights_NK.sum(1, keepdim=True) > 0, weights_NK, torch.ones_like(weights_NK))
     ends_NK = weights_NK.cumsum(1)
     u_NS = randomness.uniform(index_N, keep, seed=seed, stream=Stream.SELECTION, epoch=epoch)[..., 0].double()
@@ -62,7 +67,8 @@ def tournament(
 
 def selected(select: Selection, fitness_NK: Tensor, index_N: Tensor, keep: int, *, seed: int, epoch: int) -> Tensor:
     """What a selection gave, int64 `[N, keep]`; what anyone's own gives is checked where the device need not wait."""
-    kept_NS = called(select, "augmenter.selection", fitness_NK, index_N, keep, seed=seed, epoch=epoch)
+    # a copy, in case that anyone's own works in place
+    kept_NS = called(select, "augmenter.selection", fitness_NK.clone(), index_N, keep, seed=seed, epoch=epoch)
     wanted, count = (len(fitness_NK), keep), fitness_NK.shape[1]
     if not isinstance(kept_NS, Tensor) or kept_NS.is_floating_point() or tuple(kept_NS.shape) != wanted:
         given = f"{kept_NS.dtype} {list(kept_NS.shape)}" if isinstance(kept_NS, Tensor) else repr(kept_NS)

@@ -48,6 +48,7 @@ from ukemi.training.spent import BINS, GENES, count_genes, genes_line
 from ukemi.training.state import SUMS, State
 from ukemi.training.state import resume as take_up
 from ukemi.training.state import save as _save
+from ukemi.variations import check_kernels
 
 
 def train(config: TrainConfig, *, resume: bool = False, quiet: bool = False) -> Run:
@@ -74,10 +75,10 @@ def _train(config: TrainConfig, resume: bool, quiet: bool, ranks: Ranks) -> Run:
         sets = sets.to(device)
         board = _board(config)
         if not resume:
+            check_kernels(sets.train.batch(torch.arange(min(2, len(sets.train))), device).images, config.chosen_space())
             state.augmenter.rehearse(state.model, sets.train)
-        size = size_on_disk(config, state.model) if config.history and not resume else None
-        if not resume:
             state.objective.rehearse(state.model, sets.train)
+        size = size_on_disk(config, state.model) if config.history and not resume else None
     with ranks.together():
         run = Run(config.folder()) if resume or not ranks.first else Run.start(config)
     display = Display(run.folder, config.epochs, quiet, ranks)
@@ -86,6 +87,8 @@ def _train(config: TrainConfig, resume: bool, quiet: bool, ranks: Ranks) -> Run:
             take_up(run, state, display)
         if size and not quiet:
             display.note(size)
+        if getattr(config.augmenter, "warmup", 0) >= config.epochs and not quiet:
+            display.note(f"augmenter.warmup: nothing is searched, since it leaves none of the {config.epochs} epochs.")
         network, scorer = _compiled(config, state.model)
         state.parallel = together_trained(state.objective, network, ranks)
         log = _writers(board, run) if ranks.first else (lambda line: None)

@@ -1,5 +1,5 @@
 """Variations: what genes do to pixels."""
 
-from ukemi.variations.warp import vary
+from ukemi.variations.warp import check_kernels, vary
 
-__all__ = ["vary"]
+__all__ = ["check_kernels", "vary"]

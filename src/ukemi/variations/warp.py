@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ukemi.errors import UserError
+from ukemi.schema import called
 from ukemi.spaces import BUILT_IN, Gene, Space
 from ukemi.variations.kaist import kaist
 from ukemi.variations.released import released
@@ -20,8 +21,9 @@ def vary(images_NCHW: Tensor, genes_NG: Tensor, space: Space) -> Tensor:
 
     Rotate, translate, shear and zoom about the centre compose into one affine map with one bilinear resampling and
     black outside; then brightness is added, contrast multiplied, a user's own kernels follow, and one clamp to [0, 1]
-    ends it. A row of identity genes returns its image bit for bit. No value is looked at, so the device never waits:
-    `space.check(genes)` and `ukemi.data.check_pixels(images)` are for whoever lets them in.
+    ends it. A row of identity genes returns its image bit for bit. No value is looked at where the device would have to
+    wait: `space.check(genes)` and `ukemi.data.check_pixels(images)` are for whoever lets them in. On a CPU, where
+    nothing waits, genes that are not finite are refused.
 
     A space of another `protocol` has the operators of a paper's code instead; kernels and the clamp still follow.
 
@@ -35,6 +37,11 @@ def vary(images_NCHW: Tensor, genes_NG: Tensor, space: Space) -> Tensor:
     if genes_NG.shape != (len(images_NCHW), len(space)):
         raise UserError(
             f"genes: the shape [{len(images_NCHW)}, {len(space)}] is needed, but it is {list(genes_NG.shape)}."
+        )
+    if genes_NG.device.type == "cpu" and not genes_NG.isfinite().all():
+        row, at = (int(place) for place in (~genes_NG.isfinite()).nonzero()[0])
+        raise UserError(
+            f"genes: {space.genes[at].name} of row {row} should be a finite number, not {float(genes_NG[row, at])}."
         )
     values = {gene.name: genes_NG[:, at] for at, gene in enumerate(space.genes) if gene.kernel is None}
     out = _PROTOCOLS[space.protocol](images_NCHW, values)
@@ -65,10 +72,22 @@ def _own(gene: Gene, images_NCHW: Tensor, values_N: Tensor) -> Tensor:
     """A user's own kernel, on a copy in case it works in place; images at the identity stay as they are."""
     kernel = gene.function()
     assert kernel is not None
-    made = kernel(images_NCHW.clone(), values_N)
-    if made.shape != images_NCHW.shape:
-        raise UserError(f"gene {gene.name!r}: its kernel gave {list(made.shape)} for {list(images_NCHW.shape)}.")
+    made = called(kernel, f"gene {gene.name!r}", images_NCHW.clone(), values_N)
+    if not isinstance(made, Tensor) or made.shape != images_NCHW.shape:
+        given = list(made.shape) if isinstance(made, Tensor) else f"a {type(made).__name__}"
+        raise UserError(f"gene {gene.name!r}: its kernel gave {given} for {list(images_NCHW.shape)}.")
     return torch.where(_column(values_N == gene.identity), images_NCHW, made.to(images_NCHW.dtype))
+
+
+def check_kernels(images_NCHW: Tensor, space: Space) -> None:
+    """Tries a user's own kernels on some images, at both ends of their ranges: what fails should do so early."""
+    for gene in space.genes:
+        if gene.kernel is None:
+            continue
+        for end in (gene.low, gene.high):
+            made = _own(gene, images_NCHW, images_NCHW.new_full((len(images_NCHW),), end, dtype=torch.float32))
+            if not made.isfinite().all():
+                raise UserError(f"gene {gene.name!r}: its kernel gave a pixel that is NaN or infinite for {end:g}.")
 
 
 def _column(values_N: Tensor) -> Tensor:
