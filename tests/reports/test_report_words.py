@@ -28,7 +28,8 @@ def _moved(gene: str, value: float) -> tuple[float, float]:
     """Where (right, down of the centre) a dot right below the centre's right goes."""
     image = torch.zeros(1, 1, 21, 21)
     image[0, 0, 10, 16] = 1
-    space = Space((Gene(gene, -180, 180, 0, 1),))
+    most = 180 if gene == "rotation" else 1
+    space = Space((Gene(gene, -most, most, 0, 1),))
     out = vary(image, torch.tensor([[value]]), space)[0, 0]
     rows, columns = torch.meshgrid(torch.arange(21.0) - 10, torch.arange(21.0) - 10, indexing="ij")
     return float((columns * out).sum() / out.sum()), float((rows * out).sum() / out.sum())
