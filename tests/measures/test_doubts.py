@@ -81,14 +81,49 @@ class Uncopied(nn.Module):
         return self.head(images.flatten(1))
 
 
-@pytest.mark.parametrize("model", [Plain(), Uncopied()])
-def test_a_model_that_cannot_be_asked_is_let_be(model: nn.Module) -> None:
-    images = torch.rand(COUNT, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+class Idle(Uncopied):
+    """Its last linear layer takes no part in its answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self.held
+        self.beside = nn.Linear(3, 3)
+
+
+class Torn(Uncopied):
+    """Gives NaN for what is darker than any image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self.held
+
+    def forward(self, images: Tensor) -> Tensor:
+        dark = images.flatten(1).mean(1, keepdim=True) < 0.4
+        return torch.where(dark, torch.nan, super().forward(images))
+
+
+def _broken_case(kind: type[nn.Module]) -> tuple[nn.Module, Data, Robustness]:
+    torch.manual_seed(0)
+    model = kind()
+    images = torch.rand(COUNT, 1, 8, 8)
     with torch.no_grad():
-        labels = model(images).argmax(1)
+        labels = model(images).nan_to_num().argmax(1)
     found = robust_accuracy(model, images, labels, T3, 2)
-    assert not bool(found.robust.all())
-    assert doubts(model, labelled(images, labels, ["a", "b", "c"]), found) is None
+    assert bool((found.broken_by >= 0).any())
+    return model, labelled(images, labels, ["a", "b", "c"]), found
+
+
+@pytest.mark.parametrize("kind", [Plain, Uncopied, Idle])
+def test_a_model_that_cannot_be_asked_is_let_be(kind: type[nn.Module]) -> None:
+    assert doubts(*_broken_case(kind)) is None
+
+
+def test_answers_that_are_not_finite_are_left_out() -> None:
+    model, data, found = _broken_case(Torn)
+    asked = doubts(model, data, found, images=COUNT)
+    assert asked is not None
+    assert 0 < len(asked.broken.index) < int((found.correct & (found.broken_by >= 0)).sum())
+    assert all(bool(one.found.pcs.isfinite().all()) for one in (asked.recognised, asked.broken))
 
 
 def test_nothing_broken_nothing_asked(case: tuple[nn.Module, Data, Robustness]) -> None:

@@ -9,7 +9,8 @@ from ukemi.errors import UserError
 from ukemi.measures.examples import drawn
 from ukemi.measures.robustness import Robustness
 from ukemi.models.inference import home_of
-from ukemi.uncertainty import DropoutPasses, Uncertainty, aurocs, dropouts_of, measured, with_dropout
+from ukemi.uncertainty import DropoutPasses, Uncertainty, aurocs, measured, with_dropout
+from ukemi.uncertainty.dropout import drops
 from ukemi.variations import vary
 
 PASSES = 20
@@ -63,19 +64,22 @@ def doubts(model: nn.Module, data: Data, found: Robustness, *, images: int = 300
     )
     if not len(right) or not len(broke):
         return None
-    try:
-        source = DropoutPasses(with_dropout(model, RATE), PASSES, seed=seed)
-    except (UserError, RuntimeError, TypeError):  # without a classifier of a known kind, or one that can't be copied
-        return None
     home = home_of(model)
     unchanged, whole = data.batch(right, home), data.batch(broke, home)
     genes_NG = found.grid[found.broken_by[broke]].to(home)
-    return Doubts(
-        recognised=_asked(source, unchanged),
-        broken=_asked(source, replace(whole, images=vary(whole.images, genes_NG, found.space))),
-        inserted=not dropouts_of(model),
-    )
+    try:
+        source = DropoutPasses(with_dropout(model, RATE), PASSES, seed=seed)
+        asked = (
+            _asked(source, unchanged),
+            _asked(source, replace(whole, images=vary(whole.images, genes_NG, found.space))),
+        )
+    except (UserError, RuntimeError, TypeError):  # no classifier that dropout could stand before, or no copy of it
+        return None
+    return Doubts(*asked, inserted=not drops(model)) if all(len(one.index) for one in asked) else None
 
 
 def _asked(source: DropoutPasses, batch: Batch) -> Doubted:
-    return Doubted(batch.index.cpu(), batch.labels.cpu(), measured(source(batch.images, batch.index)).cpu())
+    """What the model says; where that is not finite, it says nothing."""
+    found = measured(source(batch.images, batch.index)).cpu()
+    said = found.pcs.isfinite()
+    return Doubted(batch.index.cpu()[said], batch.labels.cpu()[said], found.take(said))
