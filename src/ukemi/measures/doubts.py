@@ -81,5 +81,5 @@ def doubts(model: nn.Module, data: Data, found: Robustness, *, images: int = 300
 def _asked(source: DropoutPasses, batch: Batch) -> Doubted:
     """What the model says; where that is not finite, it says nothing."""
     found = measured(source(batch.images, batch.index)).cpu()
-    said = found.pcs.isfinite()
+    said = found.pcs.isfinite() & found.pe.isfinite()
     return Doubted(batch.index.cpu()[said], batch.labels.cpu()[said], found.take(said))

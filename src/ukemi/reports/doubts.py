@@ -1,6 +1,5 @@
 """Whether a model notices that it breaks: the scatter of PCS and VR, and what it says."""
 
-from math import isfinite
 from typing import Any
 
 from ukemi.measures.doubts import PASSES, RATE, Doubted, Doubts
@@ -37,7 +36,7 @@ def doubts_summary(found: Doubts | None) -> dict[str, Any] | None:
         "broken": len(found.broken.found),
         "limit": found.limit,
         "unnoticed": found.unnoticed,
-        "auroc": {name: value if isfinite(value) else None for name, value in found.auroc.items()},
+        "auroc": found.auroc,
     }
 
 

@@ -1,0 +1,129 @@
+"""The same network in other words gives the same slices."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from branching import samples
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ukemi.slicing import slices_of
+
+READINGS = ("paper", "released", "set-mean", "nnslicer")
+Joining = Callable[[Tensor, Tensor], Tensor]
+
+
+class Functional(nn.Module):
+    """What `modular` does, in functions and methods."""
+
+    def __init__(self, layers: nn.Sequential) -> None:
+        super().__init__()
+        self.first, self.norm, self.second, self.head = layers[0], layers[1], layers[5], layers[9]
+
+    def forward(self, x: Tensor, scale: float = 2.0, wide: bool = False) -> Tensor:
+        if wide:
+            return x
+        x = F.dropout(F.max_pool2d(F.relu(self.norm(self.first(x))), 2, stride=1), 0.5, self.training)
+        x = self.second(F.pad(x, (0, 1, 0, 1))).relu_() * scale / 2
+        x = x.mean((2, 3))
+        return self.head(x.view(x.size(0), -1).contiguous() + 1.0)
+
+
+def modular() -> nn.Sequential:
+    net = nn.Sequential(
+        *(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.MaxPool2d(2, 1), nn.ZeroPad2d((0, 1, 0, 1))),
+        *(nn.Conv2d(4, 6, 2), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 3)),
+    )
+    return net.double().eval()
+
+
+@pytest.mark.parametrize("reading", READINGS)
+def test_functions_mean_what_layers_mean(reading: str) -> None:
+    layers, data = modular(), samples(9)
+    by_layers, by_calls = (slices_of(net, data, reading=reading) for net in (layers, Functional(layers)))
+    for one, other in (("0", "first"), ("5", "second"), ("9", "head")):
+        assert by_layers.contributions[f"{one}.weight"].equal(by_calls.contributions[f"{other}.weight"])
+        assert by_layers.neurons[one].equal(by_calls.neurons[other])
+    assert all(one.any() for one in by_calls.contributions.values())
+
+
+class Differing(nn.Module):
+    """The difference of two convolutions' largest places."""
+
+    def __init__(self, pool: nn.Module | None = None) -> None:
+        super().__init__()
+        self.one, self.two, self.pool = nn.Conv2d(2, 3, 1, bias=False), nn.Conv2d(2, 3, 1, bias=False), pool
+        self.head = nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.one(x) + self.two(x) if self.pool else self.one(x) - self.two(x)
+        return self.head(self.pool(x).flatten(1) if self.pool else x.amax((-1, -2)))
+
+
+@pytest.mark.parametrize("reading", READINGS)
+@pytest.mark.parametrize("pool", [nn.AdaptiveMaxPool2d(1), nn.MaxPool2d(4)])
+def test_a_difference_is_a_sum_with_negative_weights(reading: str, pool: nn.Module) -> None:
+    one, other = Differing().double(), Differing(pool).double()
+    other.load_state_dict(one.state_dict())
+    other.two.weight.data.neg_()
+    data = samples(6, 2)
+    first, second = (slices_of(net, data, reading=reading).contributions for net in (one, other))
+    assert all(first[name].equal(second[name]) and first[name].any() for name in first)
+
+
+class Answering(nn.Module):
+    def __init__(self, end: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.one, self.head, self.end = nn.Linear(32, 5), nn.Linear(5, 2), end
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.end(self.head(F.relu(self.one(x.flatten(1)))))
+
+
+@pytest.mark.parametrize("reading", ["paper", "set-mean", "nnslicer"])
+@pytest.mark.parametrize(
+    "end",
+    [nn.LogSoftmax(1), lambda x: F.log_softmax(x, dim=-1), lambda x: x.softmax(1)],
+    ids=["layer", "call", "method"],
+)
+def test_a_softmax_at_the_end_changes_nothing(end: Callable[[Tensor], Tensor], reading: str) -> None:
+    plain, model, data = Answering(nn.Identity()).double(), Answering(end).double(), samples(6, 2)
+    model.load_state_dict(plain.state_dict())
+    wanted, found = (slices_of(net, data, reading=reading, q=40) for net in (plain, model))
+    for name, contribution in wanted.contributions.items():
+        assert contribution.any() and found.contributions[name].equal(contribution)
+
+
+class Spelled(nn.Module):
+    """Two convolutions, joined or added by a call of one's choice, means over places, a Linear."""
+
+    def __init__(self, both: Joining, wide: int = 3) -> None:
+        super().__init__()
+        self.one, self.two, self.head = nn.Conv2d(2, 3, 1), nn.Conv2d(2, 3, 1), nn.Linear(wide, 2)
+        self.both = both
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.both(self.one(x), self.two(x)).mean((2, 3), keepdim=True).squeeze(3).squeeze(2))
+
+
+@pytest.mark.parametrize("reading", ["paper", "nnslicer"])
+@pytest.mark.parametrize(
+    ("plain", "spelled"),
+    [
+        (lambda a, b: a + b, lambda a, b: torch.add(a, other=b)),
+        (lambda a, b: a + b, lambda a, b: torch.add(input=a, other=b)),
+        (lambda a, b: a - b, lambda a, b: a.sub(other=b)),
+        (lambda a, b: torch.cat([a, b], 1), lambda a, b: torch.cat([a, b], axis=1)),
+    ],
+    ids=["other", "both", "method", "axis"],
+)
+def test_the_spelling_of_a_call_changes_nothing(plain: Joining, spelled: Joining, reading: str) -> None:
+    wide = 6 if "cat" in plain.__code__.co_names else 3
+    model, data = Spelled(plain, wide).double(), samples(6, 2)
+    wanted = slices_of(model, data, reading=reading)
+    again = Spelled(spelled, wide).double()
+    again.load_state_dict(model.state_dict())
+    found = slices_of(again, data, reading=reading)
+    for name, contribution in wanted.contributions.items():
+        assert contribution.any() and found.contributions[name].equal(contribution)
