@@ -4,11 +4,14 @@ into lines of JSON that outlive the machine, within a given time."""
 import argparse
 import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+
+import torch
 
 from ukemi.cli.main import command
 from ukemi.experiments import CellConfig, ExperimentConfig, Place
@@ -96,13 +99,26 @@ def run(config: ExperimentConfig, args: argparse.Namespace, sized: Callable[[Pla
                     if not _wanted(piece, args) or any(_same(line, key) for line in done):
                         continue
                     place.before(piece)
-                    line = {**lined(config, place, piece, subject.line), **key, **about}
+                    with peak_memory() as peak:
+                        line = {**lined(config, place, piece, subject.line), **key, **about}
+                    line |= peak
                     with args.out.open("a") as file:
                         file.write(json.dumps(line) + "\n")
                     done.append(line)
                     print(cell.name, seed, piece, f"{line['took']:.0f} s", flush=True)
     except OutOfTime as piece:
         print(f"out of time before {piece}", flush=True)
+
+
+@contextmanager
+def peak_memory() -> Iterator[dict[str, float]]:
+    """Filled with the GPU memory, in GB, that torch held at most inside; empty without a GPU."""
+    found: dict[str, float] = {}
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    yield found
+    if torch.cuda.is_available():
+        found["peak_gb"] = torch.cuda.max_memory_reserved() / 1e9
 
 
 def _same(line: Line, key: Line) -> bool:
