@@ -3,50 +3,18 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
+from tiny_cell import placed
 
 from ukemi.cli.generate import GenerateConfig
-from ukemi.cli.main import command
 from ukemi.cli.parse import parse
 from ukemi.cli.uncertainty import UncertaintyConfig
-from ukemi.data import load
 from ukemi.errors import UserError
-from ukemi.experiments import ExperimentConfig, Place
 from ukemi.experiments.dare import DareCell
 from ukemi.experiments.uncertain import Uncertain
 from ukemi.training import Run
 from ukemi.training.sets import read_set
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """150 + 20 images of each of three classes, 14 x 14."""
-    data = load("fashion-mini")
-    arrays = {}
-    for name, part, many in (("train", data.train, 150), ("test", data.test, 20)):
-        rows = np.concatenate([(part.labels == label).nonzero().flatten()[:many].numpy() for label in (0, 1, 8)])
-        arrays |= {f"x_{name}": part.images[rows][:, :, ::2, ::2].numpy()}
-        arrays |= {f"y_{name}": np.searchsorted([0, 1, 8], part.labels[rows].numpy())}
-    path = tmp_path_factory.mktemp("small") / "small.npz"
-    np.savez(path, **arrays)
-    return path
-
-
-def placed(experiment: str, data: Path, folder: Path, **cell: Any) -> Place:
-    sizes = {
-        "dare": {"epochs": 6, "tuning": 20, "choosing": 5, "test": 10, "white-box": 10, "tune-epochs": 1}
-        | {"carlini-steps": 5, "carlini-searches": 2, "grids": {"dare": [1e-4], "adversarial": [1e-4]}},
-        "uncertainty": {"images": 20, "validation-images": 20, "seeds": 4, "group-images": 12, "samples": 6}
-        | {"measured": 12, "epochs": 1, "passes": 4, "population": 4, "generations": 2, "defences": ["bit-depth"]}
-        | {"carlini-steps": 5, "carlini-searches": 2},
-    }[experiment]
-    told = {"name": "tiny", "data": str(data), "model": "demo-cnn", **cell}
-    part = {"dare": "share", "uncertainty": "study"}[experiment]
-    config = ExperimentConfig(experiment=experiment, part=part, cells=[told], sizes=sizes, out=folder, device="cpu")
-    return config.placed(config.cells[0], 0, command)
 
 
 def test_dare_keeps_what_it_makes_and_makes_again_what_is_torn(small: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from ukemi import data as data_room
 from ukemi import models, randomness
 from ukemi.data import Data, as_float
 from ukemi.errors import UserError
+from ukemi.models.inference import home_of
 from ukemi.randomness import Stream
 from ukemi.training.checkpoints import Checkpoint, read_checkpoint
 from ukemi.training.config import TrainConfig
@@ -68,7 +69,8 @@ def make_model(config: TrainConfig, data: Data, classes: Sequence[str], weights:
         model = insert_dropout(model, config.dropout)
     if weights:
         models.load_weights(model, weights)
-    models.check_head(model, as_float(data.images[torch.arange(min(2, len(data)))]), len(classes))
+    few = as_float(data.images[torch.arange(min(2, len(data)))])
+    models.check_head(model, few.to(home_of(model)), len(classes))  # the data may lie on another device already
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise UserError(f"model: {config.model} has no parameter that can be trained.")
     return model
