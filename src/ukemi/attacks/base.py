@@ -18,6 +18,10 @@ Objective = Callable[[Tensor, Tensor], Tensor]
 """From logits `[n, K]` and labels (or targets) `[n]` to what is to be raised, `[n]`."""
 
 
+_LOOKED_AT = 64
+"""rows of the first logits that are asked whether they are probabilities"""
+
+
 @dataclass(frozen=True)
 class Attacked:
     """What an attack found for each of N samples."""
@@ -48,6 +52,8 @@ class Victim:
         self.aims = self.labels if self.targets is None else self.targets
         self._chunk = rows_per_pass(tuple(images.shape[1:]), images.device)
         self._checked = recording(images.device)
+        self._ends = [] if self._checked else _ends(self.labels, self.targets)  # asked while the device has no work yet
+        self._first: Tensor | None = None
 
     @cached_property
     def forwards(self) -> Tensor:
@@ -60,10 +66,15 @@ class Victim:
 
     def passed(self, images: Tensor) -> Tensor:
         """Logits `[n, K]`, in one pass; nobody counts it."""
+        logits = self._passed(images)
+        self._settle()
+        return logits
+
+    def _passed(self, images: Tensor) -> Tensor:
         logits: Tensor = self.model(images)
         if not self._checked and len(logits):
             self._check(logits)
-            self._checked = True
+            self._checked, self._first = True, logits.detach()
         return logits
 
     def logits(self, images: Tensor, rows: Tensor) -> Tensor:
@@ -96,12 +107,15 @@ class Victim:
         return values, slopes, logits
 
     def climb(self, images: Tensor, weigh: Objective) -> Tensor:
-        """The gradient at all images of their logits, weighed by `weigh(logits, labels or targets)` `[n, K]`."""
+        """The gradient at all images of their logits, weighed by `weigh(logits, labels or targets)` `[n, K]`.
+
+        It waits for nothing: whether the first logits are logits is asked at the next pass, with more work under way.
+        """
         found = []
         for part, own in zip(images.split(self._chunk), self.aims.split(self._chunk), strict=True):
             leaf = part.detach().requires_grad_()
             with torch.enable_grad():
-                logits = self.passed(leaf)
+                logits = self._passed(leaf)
             found.append(pulled_back(logits, leaf, weigh(logits.detach(), own)))
         return _joined(found)
 
@@ -116,17 +130,27 @@ class Victim:
     def _check(self, logits: Tensor) -> None:
         if logits.ndim != 2 or logits.shape[1] < 2:
             raise UserError(f"model: logits [N, classes] are needed, but it gives {list(logits.shape)}.")
-        logits = logits.detach()
-        like_shares = ((logits >= 0) & ((logits.sum(1, keepdim=True) - 1).abs() < 1e-4)).all()
-        given = {"labels": self.labels} | ({} if self.targets is None else {"targets": self.targets})
-        ends = [end for own in given.values() for end in own.aminmax()]
-        looks, *found = torch.stack([like_shares.long(), *ends]).tolist()  # read at once: a device waits each time
-        if looks:
-            raise UserError("model: its outputs look like probabilities (each row adds up to 1); logits are needed.")
-        for number, name in enumerate(given):
-            low, high = found[2 * number : 2 * number + 2]
+        for name, low, high in self._ends:
             if not 0 <= low <= high < logits.shape[1]:
                 raise UserError(f"{name}: they should lie in 0 to {logits.shape[1] - 1}.")
+
+    def _settle(self) -> None:
+        """Reads some of what the first pass gave: the one check that waits for the device."""
+        first, self._first = self._first, None
+        if first is None:
+            return
+        few = first[:_LOOKED_AT].cpu()
+        if bool(((few >= 0).all(1) & ((few.sum(1) - 1).abs() < 1e-4)).all()):
+            raise UserError("model: its outputs look like probabilities (each row adds up to 1); logits are needed.")
+
+
+def _ends(labels: Tensor, targets: Tensor | None) -> list[tuple[str, int, int]]:
+    """The lowest and the highest label, and target, read at once: a device waits each time."""
+    given = {"labels": labels} | ({} if targets is None else {"targets": targets})
+    if not len(labels):
+        return []
+    found = torch.stack([end for own in given.values() for end in own.aminmax()]).tolist()
+    return [(name, *found[2 * at : 2 * at + 2]) for at, name in enumerate(given)]
 
 
 def pulled_back(outputs: Tensor, leaf: Tensor, weights: Tensor, **options: bool) -> Tensor:
