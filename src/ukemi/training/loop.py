@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -82,7 +82,8 @@ def _train(config: TrainConfig, resume: bool, quiet: bool, ranks: Ranks) -> Run:
     with ranks.together():
         run = Run(config.folder()) if resume or not ranks.first else Run.start(config)
     display = Display(run.folder, config.epochs, quiet, ranks)
-    with display, interruptible(ranks) as interrupted, own_stream(device):
+    fused = randomness.compiled() if config.compile and device.type == "cuda" else nullcontext()
+    with display, interruptible(ranks) as interrupted, own_stream(device), fused:
         if resume:
             take_up(run, state, display)
         if size and not quiet:
