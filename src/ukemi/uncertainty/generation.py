@@ -32,8 +32,8 @@ EDGE = 0.9
 """how often a drawn pixel lies at an end of the ball, where nothing else is said"""
 CHECK, CONFIRM = 1_000_000, 2_000_000
 """turns of masks that no generation uses: from CHECK on to check a find during the search, CONFIRM to count it"""
-CHECKS = 4
-"""sets of masks under which, taken together, a find must hold before its seed stops"""
+CHECKS = (4, 12)
+"""sets of masks under which, taken together, a find must hold before its seed stops: few first, which sort out most"""
 Report = Callable[[int, int], None]
 
 
@@ -244,20 +244,21 @@ class _Search:
         sampled = self._source(images.flatten(0, 1), self._index[rows], turn=1 + generation, shared=count)
         self._evaluations += len(rows) * count
         scores = self._target.scored(sampled, self._labels[rows].repeat_interleave(count), self._passes)
-        # met, but not beyond the sampling error: the best of those short of the target
-        fitness = torch.where(scores.met & ~scores.safe, scores.fitness.clamp(min=0), scores.fitness)
-        return fitness.view(-1, count)
+        return scores.fitness.view(-1, count)
 
     def _noted(self, images: Tensor, fitness_NK: Tensor, rows: Tensor, generation: int) -> Tensor | None:
         """Keeps what is better than before, and says which seeds are done, bool `[n]`: met here and under other masks
-        as well. None where no seed is; only looking for that waits for the device."""
+        as well. What is not met there has been lucky here, and gets the fitness that it has there. None where no seed
+        is done; only looking for that waits for the device."""
         top_n, at_n = fitness_NK.max(1)
         best_n = pixels.rows_of(images, at_n[:, None])[:, 0]
         self._generations[rows] = generation + 1
         done = torch.zeros_like(top_n, dtype=torch.bool)
         at = (top_n >= 1).nonzero().flatten()
         if len(at):
-            at = at[self._holds(best_n[at], rows[at], generation)]
+            top_n[at] = self._checked(best_n[at], rows[at], generation)
+            fitness_NK[at, at_n[at]] = top_n[at]
+            at = at[top_n[at] >= 1]
         done[at] = True
         better = done | (top_n > self._fitness[rows])
         self._best[rows] = torch.where(better[:, None, None, None], best_n, self._best[rows])
@@ -265,19 +266,28 @@ class _Search:
         self._claimed[rows] = done
         return done if len(at) else None
 
-    def _holds(self, images: Tensor, rows: Tensor, generation: int) -> Tensor:
-        """Whether finds, bool `[n]`, are beyond the limit by the sampling error under other masks too.
+    def _checked(self, images: Tensor, rows: Tensor, generation: int) -> Tensor:
+        """The fitness of finds, `[n]`, over other sets of masks taken together.
 
         Many individuals are looked at, so one is always lucky with its generation's masks; its mean over several other
         sets of them is not.
         """
+        fitness = torch.ones(len(rows), dtype=torch.float64, device=rows.device)
         if self._passes == inf:
-            return torch.ones(len(rows), dtype=torch.bool, device=rows.device)
-        turns = [CHECK + CHECKS * generation + check for check in range(CHECKS)]
-        again = [self._source(images, self._index[rows], turn=turn) for turn in turns]
-        self._evaluations += CHECKS * len(rows)
-        pooled = Sampled(again[0].certain, torch.cat([one.drawn for one in again]))
-        return self._target.scored(pooled, self._labels[rows], self._passes).safe
+            return fitness
+        turn, drawn = CHECK + sum(CHECKS) * generation, None
+        for many in CHECKS:
+            at = (fitness >= 1).nonzero().flatten()
+            if not len(at):
+                break
+            index = self._index[rows[at]]
+            again = [self._source(images[at], index, turn=turn + check) for check in range(many)]
+            self._evaluations += many * len(at)
+            drawn = torch.cat([*([] if drawn is None else [drawn]), *(one.drawn for one in again)])
+            pooled = Sampled(again[0].certain, drawn)
+            fitness[at] = self._target.scored(pooled, self._labels[rows[at]], self._passes).fitness
+            drawn, turn = drawn[:, fitness[at] >= 1], turn + many
+        return fitness
 
     def result(self) -> Generated:
         """The best of every seed, judged under masks that the search never saw."""

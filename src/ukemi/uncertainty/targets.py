@@ -7,6 +7,8 @@ at its smooth form, the mean probability that the passes give to other classes t
 """
 
 from dataclasses import dataclass
+from functools import cache
+from math import ceil, comb, isinf
 from typing import Literal, get_args
 
 import torch
@@ -20,7 +22,7 @@ from ukemi.uncertainty.metrics import (
     prediction_confidence,
     variation_ratio,
 )
-from ukemi.uncertainty.patterns import PATTERNS, Thresholds, number_of, patterns_of, sampling_error
+from ukemi.uncertainty.patterns import PATTERNS, Thresholds, number_of, patterns_of
 
 Goal = Literal["misclassified", "kept"]
 GOALS: tuple[str, ...] = get_args(Goal)
@@ -28,6 +30,8 @@ TINY = 1e-38
 """the smallest probability that a logarithm is taken of"""
 WORST = -3.0
 """below any fitness"""
+HOLDS = 0.9
+"""how likely a find should be one under other masks, too"""
 SMOOTH = 0.5
 """what of VR's distance from its limit is that of its smooth form"""
 BALANCE = 0.9
@@ -50,8 +54,8 @@ class Target:
             raise UserError(f"goal: {self.goal!r} is none of {', '.join(GOALS)}.")
 
     def scored(self, sampled: Sampled, labels_N: Tensor, passes: float | None = None) -> "Scores":
-        """How well N inputs, seeds of these labels, meet the target; safely so means by the sampling error of `passes`
-        passes (default: as many as were sampled; infinite where chance has no part)."""
+        """How well N inputs, seeds of these labels, meet the target; safely so means that VR lies where `passes` other
+        passes would find it again (default: as many as were sampled; infinite where chance has no part)."""
         certain, drawn = sampled.certain.double(), sampled.drawn.double()
         prediction_N = certain.argmax(1)
         pcs_N = prediction_confidence(certain, self.confidence)
@@ -66,23 +70,21 @@ class Target:
         return Scores(fitness_N.nan_to_num(nan=WORST), met_N, met_N & safe_N)
 
     def _distances(self, pcs: Tensor, vr: Tensor, smooth: Tensor, passes: float) -> tuple[Tensor, Tensor, Tensor]:
-        """How far short of the pattern, how far beyond its limits (each in [0, 1]), and whether beyond by the sampling
-        error: an input at the very limit would have another pattern under other masks."""
+        """How far short of the pattern, how far beyond its limits (each in [0, 1]), and whether far enough beyond: an
+        input at the very limit would have another pattern under other masks."""
         high_pcs, high_vr = (letter == "H" for letter in self.pattern)
-        pcs_short, pcs_beyond = _sided(pcs, self.thresholds.pcs[high_pcs], high_pcs)
         limit = self.aimed_vr(passes)
-        vr_short, vr_beyond = _sided(vr, limit, high_vr)
-        smooth_short, smooth_beyond = _sided(smooth, limit, high_vr)
+        pcs_short = _short(pcs, self.thresholds.pcs[high_pcs], high_pcs)
+        vr_short = torch.lerp(_short(vr, limit, high_vr), _short(smooth, limit, high_vr), SMOOTH)
         safe = vr >= limit if high_vr else vr <= limit
-        vr_short, vr_beyond = torch.lerp(vr_short, smooth_short, SMOOTH), torch.lerp(vr_beyond, smooth_beyond, SMOOTH)
-        return _balanced(pcs_short, vr_short), 1 - _balanced(1 - pcs_beyond, 1 - vr_beyond), safe
+        # PCS is certain, and any side of its limit will do: only VR can be more sure than met
+        return _balanced(pcs_short, vr_short), smooth if high_vr else 1 - smooth, safe
 
     def aimed_vr(self, passes: float) -> float:
-        """The limit of VR, moved one sampling error into the wanted side, as far as there is room."""
+        """Where VR should truly lie, so that nine of ten sets of `passes` masks find it on the wanted side."""
         high = self.pattern[1] == "H"
         limit = self.thresholds.vr[high]
-        moved = sampling_error(limit, passes)
-        return min(1.0, limit + moved) if high else max(0.0, limit - moved)
+        return limit if isinf(passes) else _lasting(limit, int(passes), high)
 
     def _to_goal(self, certain_NK: Tensor, labels_N: Tensor) -> Tensor:
         """How far from the goal, in [0, 1): the gap in log probability between label and best other class, squashed."""
@@ -90,6 +92,28 @@ class Target:
         own_N1 = labels_N[:, None]
         gap_N = (logs_NK.gather(1, own_N1)[:, 0] - logs_NK.scatter(1, own_N1, -torch.inf).amax(1)).abs()
         return gap_N / (1 + gap_N)
+
+
+@cache
+def _lasting(limit: float, passes: int, high: bool) -> float:
+    """The share nearest to the limit that a draw of `passes` repeats on its side of it with `HOLDS`.
+
+    >>> round(_lasting(0.01, 50, False), 4)  # none of 50 may differ: 0.9979 to the power of 50 is 0.9
+    0.0021
+    """
+    least = ceil(limit * passes - 1e-9)  # so many differ at least where VR is high
+
+    def holds(share: float) -> bool:
+        below = sum(comb(passes, k) * share**k * (1 - share) ** (passes - k) for k in range(least))
+        return (1 - below if high else below) >= HOLDS
+
+    away, near = (1.0, limit) if high else (0.0, limit)
+    if holds(near):
+        return near
+    for _ in range(40):
+        middle = (away + near) / 2
+        away, near = (middle, near) if holds(middle) else (away, middle)
+    return away
 
 
 @dataclass(frozen=True)
@@ -101,7 +125,7 @@ class Scores:
     met: Tensor
     """bool `[N]`: goal and pattern"""
     safe: Tensor
-    """bool `[N]`: met, and VR beyond its limit by the sampling error"""
+    """bool `[N]`: met, and VR far enough beyond its limit"""
 
 
 def _balanced(first: Tensor, second: Tensor) -> Tensor:
@@ -110,9 +134,7 @@ def _balanced(first: Tensor, second: Tensor) -> Tensor:
     return BALANCE * both.amax(0) + (1 - BALANCE) * both.mean(0)
 
 
-def _sided(values: Tensor, limit: float, high: bool) -> tuple[Tensor, Tensor]:
-    """How far values are on the wrong side of a limit, and how far on the right one, each in [0, 1]."""
-    over, room = values - limit, max(1 - limit, 1e-9)
-    above, below = over.clamp(min=0) / room, (-over).clamp(min=0) / max(limit, 1e-9)
-    short, beyond = (below, above) if high else (above, below)
-    return short.clamp(max=1), beyond.clamp(max=1)
+def _short(values: Tensor, limit: float, high: bool) -> Tensor:
+    """How far values are on the wrong side of a limit, as a share of all the room there, in [0, 1]."""
+    away = (limit - values) / max(limit, 1e-9) if high else (values - limit) / max(1 - limit, 1e-9)
+    return away.clamp(0, 1)
