@@ -138,6 +138,13 @@ def test_a_mistake_shows_before_any_training(small: Path, tmp_path: Path) -> Non
     assert not (tmp_path / "runs").exists()
 
 
+def test_what_the_last_method_can_not_do_shows_before_the_first_is_trained(small: Path, tmp_path: Path) -> None:
+    bad = ("random", "worst-of,k=2,fitness=compare_child:two_numbers")
+    with pytest.raises(UserError, match="^fitness: two_numbers gave"):
+        compare(config(small, tmp_path / "out", methods=bad))
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_damaged_outcome_is_named(small: Path, tmp_path: Path) -> None:
     told = config(small, tmp_path, methods=("random",), seeds=1)
     compare(told)

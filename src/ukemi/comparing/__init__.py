@@ -13,11 +13,12 @@ from ukemi.comparing.outcomes import finished
 from ukemi.comparing.plan import Plan, Planned, planned
 from ukemi.comparing.result import Comparison, gathered, summary
 from ukemi.comparing.running import work, work_in
-from ukemi.data import SOURCES
+from ukemi.data import SOURCES, Data
 from ukemi.data.loading import find, places
 from ukemi.errors import UserError
 from ukemi.training import TrainConfig
-from ukemi.training.setup import load_sets, make_model
+from ukemi.training.loop import rehearse as try_out
+from ukemi.training.setup import load_sets
 
 __all__ = [
     "Case",
@@ -60,17 +61,20 @@ def compare(config: CompareConfig, said: Callable[[str], None] = lambda text: No
 
 
 def rehearse(plan: Plan, *, here: bool = True) -> None:
-    """Loads the data and makes the network of every case with work to do: a mistake should show before any training.
-    The device is looked for where runs are made `here`."""
-    seen: set[str] = set()
+    """Loads the data of every case with work to do, makes its network and tries what each method does with it: a
+    mistake should show before any training. The device is looked for where runs are made `here`."""
+    seen: set[tuple[str, str]] = set()
+    known: dict[str, Data] = {}
     for one in plan.planned:
         one.check(plan.runs)
-        if one.case not in seen and not finished(one.run(plan.runs), plan.measured[one.case]):
-            seen.add(one.case)
+        if (one.case, one.method) in seen or finished(one.run(plan.runs), plan.measured[one.case]):
+            continue
+        seen.add((one.case, one.method))
+        if one.case not in known:
             if here:
                 one.config.chosen_device()
-            train = load_sets(one.config).train
-            make_model(one.config, train, train.classes, None)
+            known = {one.case: load_sets(one.config).train}
+        try_out(one.config, known[one.case])
 
 
 def _make(folder: Path, field: str) -> None:

@@ -75,9 +75,7 @@ def _train(config: TrainConfig, resume: bool, quiet: bool, ranks: Ranks) -> Run:
         sets = sets.to(device)
         board = _board(config)
         if not resume:
-            check_kernels(sets.train.batch(torch.arange(min(2, len(sets.train))), device).images, config.chosen_space())
-            state.augmenter.rehearse(state.model, sets.train)
-            state.objective.rehearse(state.model, sets.train)
+            _rehearse(config, state, sets.train)
         size = size_on_disk(config, state.model) if config.history and not resume else None
     with ranks.together():
         run = Run(config.folder()) if resume or not ranks.first else Run.start(config)
@@ -109,6 +107,18 @@ def _train(config: TrainConfig, resume: bool, quiet: bool, ranks: Ranks) -> Run:
         if ranks.first:
             write_checkpoint(run.weights_path, state.model.state_dict(), {"classes": state.classes})
     return run
+
+
+def rehearse(config: TrainConfig, data: Data) -> None:
+    """What a training would refuse before its first step, refused now; nothing is written. On the CPU."""
+    _rehearse(config, _new_state(config, data, torch.device("cpu"), config.weights), data)
+
+
+def _rehearse(config: TrainConfig, state: State, data: Data) -> None:
+    few = data.batch(torch.arange(min(2, len(data))), home_of(state.model))
+    check_kernels(few.images, config.chosen_space())
+    state.augmenter.rehearse(state.model, data)
+    state.objective.rehearse(state.model, data)
 
 
 def _epoch(
