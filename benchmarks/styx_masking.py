@@ -1,8 +1,8 @@
-"""Why STYX's figures for FGSM and BIM are so high: gradients that vanish where a model is sure of itself.
+"""Why STYX's figures may be so high: gradients that vanish where a model is sure of itself.
 
     python benchmarks/styx_masking.py --models "mnist MLP" "fashion MLP" --data FOLDER --out results/styx-masking-cpu.md
 
-Keras, which the paper's tool attacks, takes the cross-entropy of probabilities that are clipped to 1e-7 from 0 and 1.
+Keras, whose models the paper's tool attacks, takes the cross-entropy of probabilities that are clipped to 1e-7 from 0 and 1.
 Behind the clip there is no gradient, so an attack does not move an image that the model is surer of than that. The same
 traditionally trained network is attacked twice with the released grid of settings: with our gradient (log odds of the
 logits), and through such a clip.

@@ -18,12 +18,10 @@ def text(lines: Sequence[Line], tables: dict[str, Any], sizes: Sequence[str]) ->
     said += " `benchmarks/styx.toml`. Test images, white-box, robustness as in the paper: 1 - fooled / recognised, in"
     said += " percent, mean over the released code's grid of settings (30 FGSM, 30 BIM, 10 DeepFool). Mean ± standard"
     said += " deviation over n seeds; in brackets what the paper prints, or (robustness) what its Figure 4 shows to"
-    said += " the eye.\n\nBelow the paper's figures, mostly on the MLPs: its tool attacks Keras models through probabilities"
-    said += (
-        " that are clipped near 0 and 1, behind which there is no gradient, so that images a model is sure of are not"
-    )
-    said += " moved at all. Our attacks follow the log odds of the logits, which keep their gradient. The same network"
-    said += " attacked both ways: [styx-masking-cpu.md](styx-masking-cpu.md).\n"
+    said += " the eye.\n\nThe paper's figures are higher, mostly on the MLPs. A likely reason: its tool attacks Keras"
+    said += " models, whose loss clips probabilities near 0 and 1; behind the clip there is no gradient, and images that a model"
+    said += " is sure of are not moved at all. Ours follow the log odds of the logits, which keep their gradient. The"
+    said += " same network attacked both ways: [styx-masking-cpu.md](styx-masking-cpu.md).\n"
     found: dict[tuple[Any, ...], list[Line]] = {}
     for line in lines:
         found.setdefault(tuple(line[name] for name in sizes), []).append(line)

@@ -140,7 +140,7 @@ def test_a_mistake_shows_before_any_training(small: Path, tmp_path: Path) -> Non
 
 def test_what_the_last_method_can_not_do_shows_before_the_first_is_trained(small: Path, tmp_path: Path) -> None:
     bad = ("random", "worst-of,k=2,fitness=compare_child:two_numbers")
-    with pytest.raises(UserError, match="^fitness: two_numbers gave"):
+    with pytest.raises(UserError, match=r"^fitness: two_numbers gave"):
         compare(config(small, tmp_path / "out", methods=bad))
     assert not (tmp_path / "out").exists()
 
