@@ -2,7 +2,7 @@
 
     python benchmarks/styx_masking.py --models "mnist MLP" "fashion MLP" --data FOLDER --out results/styx-masking-cpu.md
 
-Keras, whose models the paper's tool attacks, takes the cross-entropy of probabilities that are clipped to 1e-7 from 0 and 1.
+Keras, whose models the paper's tool attacks, takes the cross-entropy of probabilities clipped to 1e-7 from 0 and 1.
 Behind the clip there is no gradient, so an attack does not move an image that the model is surer of than that. The same
 traditionally trained network is attacked twice with the released grid of settings: with our gradient (log odds of the
 logits), and through such a clip.

@@ -19,8 +19,12 @@ def text(lines: Sequence[Line], tables: dict[str, Any], sizes: Sequence[str]) ->
     said += " percent, mean over the released code's grid of settings (30 FGSM, 30 BIM, 10 DeepFool). Mean ± standard"
     said += " deviation over n seeds; in brackets what the paper prints, or (robustness) what its Figure 4 shows to"
     said += " the eye.\n\nThe paper's figures are higher, mostly on the MLPs. A likely reason: its tool attacks Keras"
-    said += " models, whose loss clips probabilities near 0 and 1; behind the clip there is no gradient, and images that a model"
-    said += " is sure of are not moved at all. Ours follow the log odds of the logits, which keep their gradient. The"
+    said += (
+        " models, whose loss clips probabilities near 0 and 1; behind the clip there is no gradient, and images that a"
+    )
+    said += (
+        " model is sure of are not moved at all. Ours follow the log odds of the logits, which keep their gradient. The"
+    )
     said += " same network attacked both ways: [styx-masking-cpu.md](styx-masking-cpu.md).\n"
     found: dict[tuple[Any, ...], list[Line]] = {}
     for line in lines:
