@@ -11,6 +11,13 @@ MEAN = "mean of the four"
 """what the paper plots: the mean over the models of its four mutators"""
 
 
+WHY = """The paper's figures are higher, mostly on the MLPs. A likely reason: its tool attacks Keras models, whose loss
+clips probabilities near 0 and 1; behind the clip there is no gradient, and images that a model is sure of are not moved
+at all. Ours follow the log odds of the logits, which keep their gradient. The same network attacked both ways:
+[styx-masking-cpu.md](styx-masking-cpu.md).
+"""
+
+
 def text(lines: Sequence[Line], tables: dict[str, Any], sizes: Sequence[str]) -> str:
     """A part for each size of the experiment: lines of different sizes or devices are never mixed."""
     said = "# STYX beside traditional and adversarial training\n\nMade by `python benchmarks/styx.py report` from the"
@@ -18,14 +25,7 @@ def text(lines: Sequence[Line], tables: dict[str, Any], sizes: Sequence[str]) ->
     said += " `benchmarks/styx.toml`. Test images, white-box, robustness as in the paper: 1 - fooled / recognised, in"
     said += " percent, mean over the released code's grid of settings (30 FGSM, 30 BIM, 10 DeepFool). Mean ± standard"
     said += " deviation over n seeds; in brackets what the paper prints, or (robustness) what its Figure 4 shows to"
-    said += " the eye.\n\nThe paper's figures are higher, mostly on the MLPs. A likely reason: its tool attacks Keras"
-    said += (
-        " models, whose loss clips probabilities near 0 and 1; behind the clip there is no gradient, and images that a"
-    )
-    said += (
-        " model is sure of are not moved at all. Ours follow the log odds of the logits, which keep their gradient. The"
-    )
-    said += " same network attacked both ways: [styx-masking-cpu.md](styx-masking-cpu.md).\n"
+    said += " the eye.\n\n" + WHY
     found: dict[tuple[Any, ...], list[Line]] = {}
     for line in lines:
         found.setdefault(tuple(line[name] for name in sizes), []).append(line)
