@@ -31,7 +31,8 @@ sizes are in `benchmarks/dare.toml`. Mean ± standard deviation over n seeds, in
 
 - Base models are trained on half of the training set. Of the other half some images only select and stop, the rest are
   mined or attacked for tuning. Frozen sets are made from test images that the base model recognises, and count only
-  images that fool it: so "original" has 0 on all of them.
+  images that fool it: so "original" has 0 on all of them, but for nearest errors that fall back where a GPU rounds
+  otherwise in a batch of another size (below 2 %).
 - *Minimal*: the nearest error per image. BIM in L1 (10 steps, bisected; ours fills the steepest pixels first), FGSM and
   PGD in Linf (PGD: 40 steps of 2.5 epsilon / 40, no random start), bisected; C&W in L2; JSMA with theta 0.1 on at most
   a fifth of the features. *8/255*: that budget in Linf.
