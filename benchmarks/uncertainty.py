@@ -31,8 +31,8 @@ wrote; the settings are those of the recipes uncertainty-* in full size. Mean ±
 training. Limits of PCS and VR are found on validation images (Youden's J). What has no line yet is *open*.
 
 HH is hardly reached where dropout stands before the last linear layer alone (ResNet-20, MobileNet): the mean lead of
-the first class over the masks then is its certain lead, and a large lead that often turns needs few features with large,
-opposed contributions. LeNet-5 drops behind both dense layers, and reaches it.
+the first class over the masks then is its certain lead, and a large lead that often turns needs few features with
+large, opposed contributions. LeNet-5 drops behind both dense layers, and reaches it.
 
 """
 
