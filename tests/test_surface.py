@@ -111,8 +111,8 @@ FLAGS = {
         gallery generations generator goal grains images mean model model-arguments mutation out own-dropout-only passes
         pattern pcs-thresholds population profile run seed size space split std tournament validation-images
         vr-thresholds weights""",
-    "compare": """address attack-images attacks baseline cases cpus-per-run data data-folder decides device engine
-        equal-cost gpus-per-run grids images jobs methods models out retries runs seed seeds title train""",
+    "compare": """address attack-images attacks baseline cases cost-first cpus-per-run data data-folder decides device
+        engine equal-cost gpus-per-run grids images jobs methods models out retries runs seed seeds title train""",
     "recipes": "",
     "run": """address cpus-per-run data-folder device engine equal-cost gpus-per-run jobs out recipe retries runs seeds
         size""",

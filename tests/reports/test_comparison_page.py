@@ -81,6 +81,14 @@ def test_who_trained_on_the_highest_loss_is_said_where_only_augmenters_differ() 
     assert loss_said(replace(found, methods=(*found.methods, "open"))) == [] == loss_said(comparison())
 
 
+def test_the_answer_may_begin_with_the_cost() -> None:
+    usual = comparison()
+    first = comparison_answer(replace(usual, settings={**usual.settings, "cost_first": True}))
+    cost = cost_said(usual)
+    assert cost and first[: len(cost)] == cost
+    assert sorted(first) == sorted(comparison_answer(usual)) and comparison_answer(usual)[: len(cost)] != cost
+
+
 def test_what_decides_is_drawn_at_a_glance(tmp_path: Path) -> None:
     for decides, bars in (("robust", 3), ("accuracy", 3)):
         write_comparison(tmp_path, replace(comparison(), decides=decides), command="ukemi compare")

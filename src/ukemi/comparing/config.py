@@ -193,6 +193,8 @@ class CompareConfig(Engine):
     """Attack this many test images, always the same."""
     equal_cost: bool = False
     """Give every method the same number of forward and backward passes, by its epochs: as many as the dearest has."""
+    cost_first: bool = False
+    """Begin the answer with what each method costs, not with which holds best."""
     device: str = "auto"
     """cpu, cuda, …; auto takes a GPU where there is one."""
     data_folder: Path | None = None

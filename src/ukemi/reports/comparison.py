@@ -28,7 +28,9 @@ FEW_SEEDS = 5
 def comparison_answer(found: Comparison) -> list[str]:
     """Which method, by how much, how sure, and at what cost: in sentences."""
     ranked = found.ranked()
-    said = [*_ranking(found, ranked), *cost_said(found), *loss_said(found)] if ranked else [_nothing(found)]
+    parts = [_ranking(found, ranked), cost_said(found)] if ranked else [[_nothing(found)]]
+    said = [one for part in (parts[::-1] if found.settings.get("cost_first") else parts) for one in part]
+    said += loss_said(found) if ranked else []
     if ranked and found.open:
         said.append(f"{words.plural(found.open, 'run')} not finished yet.")
     return said
