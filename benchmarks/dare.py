@@ -19,7 +19,7 @@ from time import perf_counter
 from pieces import HERE, Line, chosen, configured, machines, parser, pieces_of, placed, read, run
 
 from ukemi.experiments import CellConfig, ExperimentConfig
-from ukemi.experiments.dare import DareCell
+from ukemi.experiments.dare import NULLS, DareCell
 from ukemi.reports import dare_tables
 from ukemi.reports.dare_figure import heat_maps
 from ukemi.reports.sections import Section
@@ -73,7 +73,7 @@ def of_cell(config: ExperimentConfig, cell: CellConfig, lines: list[Line]) -> li
     found.append(dare_tables.main_section(cell.name, lines, main, cell.paper))
     found.append(dare_tables.verdict_section(cell.name, lines))
     found.append(dare_tables.seconds_section(cell.name, lines, main, cell.paper.get("minutes", {})))
-    return [*found, dare_tables.share_section(cell.name, lines, shares)] if shares else found
+    return [*found, dare_tables.share_section(cell.name, lines, [*shares, *NULLS])] if shares else found
 
 
 def report(config: ExperimentConfig, args: argparse.Namespace) -> None:

@@ -72,10 +72,14 @@ def test_a_scenario_has_one_winner_among_those_that_all_have() -> None:
 def test_shares_are_shown_seed_by_seed_where_they_are_few(seeds: int) -> None:
     chosen = {"chosen": {"key_neurons": 0.9}}
     found = [line(f"q {q}", seed, q / 100, **chosen) for q in (75, 95) for seed in range(seeds)]
-    rows = dare_tables.share_section("c", found, ["q 75", "q 95", "q 100"]).table
+    found += [line("null random", seed, 0.9) for seed in range(seeds)]
+    rows = dare_tables.share_section("c", found, ["q 75", "q 95", "q 100", "null random"]).table
     assert rows is not None and len({len(row) for row in (rows.names, *rows.rows)}) == 1
     assert rows.rows[0][:3] == ["75", str(seeds), "80.0 ± 0.0"] and rows.rows[2][2] == "open"
     assert rows.rows[0][-1] == ("-20.0, -20.0" if seeds == 2 else "") and rows.rows[1][-1] == ""
+    assert rows.rows[3][0] == "null random" and rows.rows[3][-1] == ("-5.0, -5.0" if seeds == 2 else "")
+    white = rows.names.index("white-box PGD 8/255")
+    assert rows.rows[3][white] == rows.rows[0][white] != "" and rows.rows[3][-2] == "–"
 
 
 def test_seconds_are_summed() -> None:

@@ -30,7 +30,7 @@ MIXED = tuple(f"adv {name} + clean" for name in (*MINIMAL, "pgd-8"))
 PARTS: dict[str, tuple[str, ...]] = {
     "effectiveness": ("original", "dare", *NULLS, *BASELINES, *MIXED, "dare-adv"),
     "variants": ("original", "dare", *NULLS, "dare-s", "dare-sl"),
-    "share": tuple(f"q {q}" for q in range(75, 101, 5)),
+    "share": (*(f"q {q}" for q in range(75, 101, 5)), *NULLS),
     "mining": ("original", "dare", *NULLS, "rand"),
     "efficiency": ("original", "dare", *BASELINES),
 }
@@ -160,7 +160,7 @@ class DareCell(Frozen):
             sets = {name: self.adversarial(name, "test") for name in names}
             line["frozen"][kind] = {name: accuracy(model, one, device)[0] for name, one in sets.items() if len(one)}
             line["images"] |= {name: len(one) for name, one in sets.items()}
-        line["white_box"] = None if method.startswith("q ") else self.white_box(model)
+        line["white_box"] = self.white_box(model)
         about = self.folder_of(method) / REPAIR
         if about.exists():
             said = json.loads(about.read_text())

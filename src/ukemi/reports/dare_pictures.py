@@ -41,7 +41,8 @@ def variants(name: str, lines: Lines) -> Curves | None:
 
 def over_share(lines: Lines, methods: Sequence[str]) -> Curves | None:
     """The paper's Figure 4: one line per attack over the share q."""
-    kept = {float(method.removeprefix("q ")): held(lines, method) for method in methods}
+    shares = [method for method in methods if method.startswith("q ")]
+    kept = {float(method.removeprefix("q ")): held(lines, method) for method in shares}
     values = {NAMES[attack]: _frozen_by(kept, attack) for attack in MINIMAL}
     values["clean"] = {q: [line["clean"] for line in found] for q, found in kept.items() if found}
     styles = {name: at for at, name in enumerate(values)} | {"clean": CLEAN}

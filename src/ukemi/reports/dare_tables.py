@@ -138,21 +138,25 @@ def seconds_section(name: str, lines: Lines, methods: Sequence[str], minutes: Ma
 
 
 def share_section(name: str, lines: Lines, methods: Sequence[str]) -> Section:
-    """The paper's Figure 4."""
-    names = ["q", "n", "clean", *(NAMES[attack] for attack in MINIMAL), "key neurons of the target layer"]
-    names.append("mean above q 95, per seed")
+    """The paper's Figure 4, with the null controls of q = 95 beneath."""
+    names = ["q", "n", "clean", *(NAMES[attack] for attack in MINIMAL), "white-box PGD 8/255", "C&W distance"]
+    names += ["key neurons of the target layer", "mean above q 95, per seed"]
     base, rows = seeded(held(lines, "q 95")), []
     for method in methods:
         kept, q = held(lines, method), method.removeprefix("q ")
         if not kept:
-            rows.append([q, "0", "-" if of(lines, method) else "open", *[""] * 7])
+            rows.append([q, "0", "-" if of(lines, method) else "open", *[""] * (len(names) - 3)])
             continue
         frozen = [spread(line["frozen"]["minimal"].get(attack) for line in kept) for attack in MINIMAL]
-        key = spread(line["chosen"]["key_neurons"] for line in kept)
+        white = [line["white_box"] or {} for line in kept]  # of no share, once
+        attacked = [spread(one.get("pgd_accuracy") for one in white)]
+        attacked.append(spread([one.get("cw_distance") for one in white], 1, 3))
+        key = spread(line.get("chosen", {}).get("key_neurons") for line in kept)
         above = {line["seed"]: above_base(line, base[line["seed"]]) for line in kept if line["seed"] in base}
         seeds = "" if q == "95" else per_seed(above)
-        rows.append([q, str(len(kept)), spread(line["clean"] for line in kept), *frozen, key, seeds])
-    return Section(f"The share of synapses that a class keeps: {name}", ["Percent."], Rows(names, rows))
+        rows.append([q, str(len(kept)), spread(line["clean"] for line in kept), *frozen, *attacked, key, seeds])
+    said = "Percent, but for the distance. Null controls change as much as DARE with q = 95 does."
+    return Section(f"The share of synapses that a class keeps: {name}", [said], Rows(names, rows))
 
 
 def above_base(line: Line, other: Line) -> float:

@@ -108,10 +108,10 @@ def beside_dare(lines: Lines) -> str:
 
 def best_share(lines: Lines) -> str:
     """The share q that holds best on the frozen sets, beside the paper's."""
-    names = dict.fromkeys(line["method"] for line in lines)
+    names = dict.fromkeys(line["method"] for line in lines if line["method"].startswith("q "))
     kept = {name: found for name in names if (found := held(lines, name))}
     if not kept:
-        return "every share lost too much accuracy." if lines else "open."
+        return "every share lost too much accuracy." if names else "open."
     means = {name: fmean(map(_frozen, found)) for name, found in kept.items()}
     best, *rest = sorted(means, key=lambda name: -means[name])
     said = f"{best} holds best on the frozen sets, {words.percent(means[best])} on average"
