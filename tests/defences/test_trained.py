@@ -26,6 +26,8 @@ def test_a_student_learns_what_its_teacher_says_and_both_are_kept(finished: Run,
     assert student.epochs == 2 and student.seed == 3 and student.model == "demo-cnn"
     weights = done.weights_path.stat().st_mtime_ns
     assert distilled(finished, tmp_path / "d", temperature=10).weights_path.stat().st_mtime_ns == weights  # not again
+    with pytest.raises(UserError, match=r"^defences: .*teacher was trained with objective .*10.* remove that folder"):
+        distilled(finished, tmp_path / "d", temperature=30)
     data = load_sets(student).train.take(torch.arange(300))
     answers = []
     for folder in ("teacher", "student"):

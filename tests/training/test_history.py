@@ -158,6 +158,17 @@ def test_a_history_of_another_model_is_refused(made: Run, tmp_path: Path) -> Non
         History(made).check(nn.Linear(2, 2))
 
 
+def test_a_file_of_a_run_with_another_seed_is_refused(made: Run, tmp_path: Path) -> None:
+    config = Run.config_of(made.folder)
+    fields = {name: getattr(config, name) for name in type(config).model_fields}
+    other = train(TrainConfig(**{**fields, "seed": config.seed + 1, "out": tmp_path / "other"}), quiet=True)
+    run = copied(made, tmp_path / "run")
+    assert History(run).weights(2)  # a run that was moved keeps its history
+    history_path(run, 2).write_bytes(history_path(other, 2).read_bytes())
+    with pytest.raises(UserError, match=r"^history: .*epoch-0002.safetensors belongs to a run with other settings"):
+        History(run).weights(2)
+
+
 def test_a_damaged_or_renamed_file_is_never_read(made: Run, tmp_path: Path) -> None:
     run = copied(made, tmp_path / "run")
     first, last = history_path(run, 2), history_path(run, 3)

@@ -1,7 +1,5 @@
 """The plan: one list of runs, each with the config that makes it and a name that is the hash of that config."""
 
-import hashlib
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,12 +8,12 @@ from typing import Any
 from ukemi.comparing.config import Case, CompareConfig, Method
 from ukemi.errors import UserError
 from ukemi.training import Run, TrainConfig
+from ukemi.training.config import digest
 
 UNHASHED = {"out", "device", "data_folder", "tensorboard", "checkpoint_minutes", "stream", "workers"}
 """where a run is made and lies does not change what it is"""
 PLACES = {"data", "weights"}
 """paths that a run's config keeps in full"""
-PARTS = ("augmenter", "objective")
 USUAL = {"validation": 0}
 """of a training inside a comparison: nothing is kept aside, since what is compared is measured on test images"""
 
@@ -33,7 +31,7 @@ class Planned:
     @cached_property
     def key(self) -> str:
         """The name of its folder."""
-        return digest({"train": _told(self.config), "then": self.then})
+        return digest({"train": self.config.told(UNHASHED), "then": self.then})
 
     def run(self, runs: Path) -> Run:
         return Run(runs / self.key)
@@ -84,19 +82,6 @@ class Plan:
     runs: Path
 
 
-def _told(config: TrainConfig) -> dict[str, Any]:
-    """What is not as by default: a setting that a later version adds renames no run."""
-    values = config.model_dump(mode="json", exclude=UNHASHED, exclude_defaults=True)
-    for part in PARTS:
-        one = getattr(config, part)
-        values[part] = {**one.model_dump(mode="json", exclude_defaults=True), "name": one.name}
-    return values
-
-
-def digest(values: Any) -> str:
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
-
-
 def planned(config: CompareConfig, missing: dict[str, str] | None = None) -> Plan:
     """All runs of a comparison; every training's config is checked. `missing` are cases without data, by name."""
     missing = missing or {}
@@ -131,7 +116,7 @@ def _train(config: CompareConfig, case: Case, method: Method, seed: int) -> Trai
     """The case's settings on top of the comparison's, the method's on top of both."""
     layers = (USUAL, config.train, case.settings(), method.settings())
     values = {key: value for layer in layers for key, value in layer.items()}
-    for part in PARTS:
+    for part in ("augmenter", "objective"):
         if isinstance(values.get(part), str):
             values[part] = {"name": values[part]}
     own = {"device": config.device, "data_folder": config.data_folder, "seed": seed}

@@ -10,6 +10,7 @@ from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.objectives import CrossEntropy, Distillation
 from ukemi.training import Run, TrainConfig, train
+from ukemi.training.history import ELSEWHERE
 from ukemi.training.setup import trained_model
 
 TEMPERATURE, SMOOTHING = 20.0, 0.1
@@ -49,9 +50,23 @@ def _plain(run: Run) -> TrainConfig:
 
 def _finished(config: TrainConfig, out: Path, changes: Mapping[str, Any], quiet: bool) -> Run:
     """A training into `out`; one that is there and finished is taken, one that was stopped goes on."""
-    if Run(out).weights_path.exists():
-        return Run(out)
-    if (out / "config.toml").exists():
-        return train(Run.config_of(out), resume=True, quiet=quiet)
     told = {name: getattr(config, name) for name in TrainConfig.model_fields}
-    return train(TrainConfig(**{**told, **ALIKE, **changes, "out": out}), quiet=quiet)
+    wanted = TrainConfig(**{**told, **ALIKE, **changes, "out": out})
+    if not (out / "config.toml").exists():
+        return train(wanted, quiet=quiet)
+    _check_same(Run.config_of(out), wanted, out)
+    return Run(out) if Run(out).weights_path.exists() else train(Run.config_of(out), resume=True, quiet=quiet)
+
+
+def _check_same(there: TrainConfig, wanted: TrainConfig, out: Path) -> None:
+    """What was trained for another state of the run is none of its defences."""
+    found, here = (one.told(ELSEWHERE) for one in (there, wanted))
+    for one in (found, here):
+        one["objective"].pop("teacher", None)  # a path, which moves with the run
+    for name in sorted(found.keys() | here.keys()):
+        if found.get(name) != here.get(name):
+            was, now = (one.get(name, "its default") for one in (found, here))
+            raise UserError(
+                f"defences: {out} was trained with {name.replace('_', '-')} {was!r}, but the run has {now!r} now;"
+                " remove that folder to train it anew."
+            )

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal, Protocol
 from pydantic import Field, model_validator
 
 from ukemi.comparing.config import pairs
-from ukemi.comparing.plan import digest
 from ukemi.errors import UserError
 from ukemi.experiments import dare, uncertain
 from ukemi.experiments.dare import DareCell
@@ -16,6 +15,7 @@ from ukemi.experiments.frozen import DareSizes
 from ukemi.experiments.place import CellConfig, Command, Place
 from ukemi.experiments.uncertain import Uncertain, UncertaintySizes
 from ukemi.schema import Schema
+from ukemi.training.config import digest
 
 
 class Subject(Protocol):

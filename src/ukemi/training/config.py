@@ -1,5 +1,7 @@
 """Everything that a training run is told: one schema for Python, TOML and the command line."""
 
+import hashlib
+import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -155,6 +157,14 @@ class TrainConfig(Schema):
     def chosen_device(self) -> torch.device:
         return device_of(self.device)
 
+    def told(self, but: set[str]) -> dict[str, Any]:
+        """What is not as by default, without `but`: a setting that a later version adds makes no other run of it."""
+        values = self.model_dump(mode="json", exclude=but, exclude_defaults=True)
+        for part in {"augmenter", "objective"} - but:
+            one = getattr(self, part)
+            values[part] = {**one.model_dump(mode="json", exclude_defaults=True), "name": one.name}
+        return values
+
     def history_epochs(self) -> int:
         """Of how many last epochs the weights are kept; half of an odd number is rounded up."""
         return -(-self.epochs // 2) if self.history == "half" else self.history
@@ -191,3 +201,8 @@ def device_of(name: str) -> torch.device:
     except (RuntimeError, AssertionError):
         raise UserError(f"device: {name!r} is not there; cpu is, and auto finds a GPU where there is one.") from None
     return device
+
+
+def digest(values: Any) -> str:
+    """A short name of values that JSON knows."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]

@@ -9,10 +9,22 @@ from torch import Tensor, nn
 
 from ukemi.errors import UserError, field_called
 from ukemi.training.checkpoints import read_checkpoint, write_checkpoint
-from ukemi.training.config import TrainConfig
+from ukemi.training.config import TrainConfig, digest
 from ukemi.training.run import Run
 
 KIND = "history"
+ELSEWHERE = {
+    "out",
+    "data",
+    "data_folder",
+    "weights",
+    "device",
+    "stream",
+    "workers",
+    "tensorboard",
+    "checkpoint_minutes",
+}
+"""settings that may differ where a run is moved or goes on"""
 
 
 def kept_epochs(config: TrainConfig) -> range:
@@ -44,7 +56,7 @@ def keep(config: TrainConfig, run: Run, model: nn.Module, epoch: int) -> float:
     began = monotonic()
     for left in run.history.glob("*.partial"):
         left.unlink(missing_ok=True)
-    values = {"kind": KIND, "epoch": epoch, "precision": config.history_precision}
+    values = {"kind": KIND, "epoch": epoch, "precision": config.history_precision, "run": _identity(config)}
     write_checkpoint(history_path(run, epoch), rounded(model, config.history_precision), values)
     return round(monotonic() - began, 4)
 
@@ -67,8 +79,9 @@ class History:
     """
 
     def __init__(self, run: Run) -> None:
-        self.run = run
-        *self.epochs, self.last = list(kept_epochs(Run.config_of(run.folder))) or [0]
+        config = Run.config_of(run.folder)
+        self.run, self._identity = run, _identity(config)
+        *self.epochs, self.last = list(kept_epochs(config)) or [0]
         if not self.epochs:
             none = "the finished model alone" if self.last else "none"
             raise UserError(f"history: {run.folder} kept {none}; train with --history half, for 3 epochs or more.")
@@ -83,6 +96,8 @@ class History:
             found = read_checkpoint(path)
         if found.values.get("kind") != KIND or found.values.get("epoch") != epoch:
             raise UserError(f"history: {path} doesn't hold the weights of epoch {epoch}.")
+        if found.values.get("run", self._identity) != self._identity:  # files of before have no such mark
+            raise UserError(f"history: {path} belongs to a run with other settings.")
         return {name: kept.float() if kept.dtype == torch.bfloat16 else kept for name, kept in found.tensors.items()}
 
     def check(self, model: nn.Module) -> None:
@@ -100,6 +115,11 @@ class History:
             if not torch.equal(found.tensors[name], wanted[name].cpu()):
                 why = f"the values of {name} are not those of the finished model"
                 raise UserError(f"history: {path} belongs to another model ({why}).")
+
+
+def _identity(config: TrainConfig) -> str:
+    """A mark of the training that a file belongs to."""
+    return digest(config.told(ELSEWHERE))
 
 
 def _bytes(config: TrainConfig, model: nn.Module) -> int:
