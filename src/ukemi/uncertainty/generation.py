@@ -255,7 +255,7 @@ class _Search:
         self._generations[rows] = generation + 1
         done = torch.zeros_like(top_n, dtype=torch.bool)
         at = (top_n >= 1).nonzero().flatten()
-        if len(at):
+        if len(at) and self._passes != inf:
             top_n[at] = self._checked(best_n[at], rows[at], generation)
             fitness_NK[at, at_n[at]] = top_n[at]
             at = at[top_n[at] >= 1]
@@ -273,8 +273,6 @@ class _Search:
         sets of them is not.
         """
         fitness = torch.ones(len(rows), dtype=torch.float64, device=rows.device)
-        if self._passes == inf:
-            return fitness
         turn, drawn = CHECK + sum(CHECKS) * generation, None
         for many in CHECKS:
             at = (fitness >= 1).nonzero().flatten()
