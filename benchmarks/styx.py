@@ -4,7 +4,7 @@
     python benchmarks/styx.py report
 
 Models, methods and the paper's figures are in `benchmarks/styx.toml`. One line per trained and measured model goes to
-`results/styx.jsonl`; what is there with the same sizes on the same device is not run again. --epochs, --images and
+`results/styx.jsonl`; what is there with the same sizes is not run again, on whatever device. --epochs, --images and
 --few make a smaller experiment: such lines say so, and the report keeps them in a table of their own.
 """
 
@@ -36,8 +36,8 @@ from ukemi.training.setup import fixed_subset, load_sets, trained_model
 HERE = Path(__file__).parent
 TABLES = read_config(HERE / "styx.toml")
 MODELS, METHODS, ATTACKS, MUTATORS = (TABLES[name] for name in ("models", "methods", "attacks", "mutators"))
-SIZES = ("epochs_changed", "images", "few", "device")
-"""what the lines of one table share"""
+SIZES = ("epochs_changed", "images", "few")
+"""what the lines of one table share: what a network is worth does not hang on where it was trained, its seconds do"""
 CW = "carlini-wagner"
 
 
@@ -160,8 +160,9 @@ def wanted(args: argparse.Namespace) -> Iterator[tuple[str, str, int]]:
 def run(args: argparse.Namespace) -> None:
     args.out.parent.mkdir(parents=True, exist_ok=True)
     done, started = read(args.out), perf_counter()
-    size = {"epochs_changed": args.epochs, "images": args.images, "few": args.few, "device": device_name()}
-    made_by = {"torch": torch.__version__, "commit": args.commit or commit(), "shared": args.shared}
+    size = dict(zip(SIZES, (args.epochs, args.images, args.few), strict=True))
+    made_by = {"device": device_name(), "torch": torch.__version__, "commit": args.commit or commit()}
+    made_by["shared"] = args.shared
     for model, method, seed in wanted(args):
         key = {"model": model, "method": method, "seed": seed, **size}
         if any(all(line[name] == value for name, value in key.items()) for line in done):

@@ -19,7 +19,7 @@ at all. Ours follow the log odds of the logits, which keep their gradient. The s
 
 
 def text(lines: Sequence[Line], tables: dict[str, Any], sizes: Sequence[str]) -> str:
-    """A part for each size of the experiment: lines of different sizes or devices are never mixed."""
+    """A part for each size of the experiment: lines of different sizes are never mixed."""
     said = "# STYX beside traditional and adversarial training\n\nMade by `python benchmarks/styx.py report` from the"
     said += " lines that `python benchmarks/styx.py run` wrote; settings and the paper's figures are in"
     said += " `benchmarks/styx.toml`. Test images, white-box, robustness as in the paper: 1 - fooled / recognised, in"
@@ -45,14 +45,13 @@ class _Part:
     def text(self) -> str:
         size = self.size
         epochs = "the paper's epochs" if size["epochs_changed"] is None else f"{size['epochs_changed']} epochs"
-        said = f"\n## {epochs}, {size['images']} images for the grid and PGD, {size['few']} for C&W and JSMA,"
-        said += f" {size['device']}\n"
+        said = f"\n## {epochs}, {size['images']} images for the grid and PGD, {size['few']} for C&W and JSMA\n"
         for model in self.models:
             if any(line["model"] == model for line in self.lines):
                 said += self._model(model)
         said += self._wins() + self._times() + self._open()
-        made = sorted({f"torch {line['torch']}, commit {line['commit']}" for line in self.lines})
-        return said + f"\nMade on {size['device']} with {'; '.join(made)}.\n"
+        made = sorted({f"{line['device']}, torch {line['torch']}, commit {line['commit']}" for line in self.lines})
+        return said + f"\nMachines: {'; '.join(made)}.\n"
 
     def _values(self, model: str, method: str, read: Callable[[Line], float | None]) -> list[float]:
         """One value per seed; of `MEAN`, those seeds that all four mutators have."""
@@ -152,7 +151,8 @@ class _Part:
 
     def _times(self) -> str:
         said = "\n### Training time over traditional training's\n\nMutation and the epochs (their number times their"
-        said += f" median), over the epochs of traditional training with the same seed; at most {LIMIT} is wanted.\n\n"
+        said += " median), over the epochs of traditional training with the same seed on the same device; at most"
+        said += f" {LIMIT} is wanted.\n\n"
         said += f"| model | {MEAN} | slowest mutator | within the limit |\n" + "| --- " * 4 + "|\n"
         for model in self.models:
             ratios = {name: self._ratio(model, name) for name in self.mutators}
@@ -168,7 +168,7 @@ class _Part:
     def _ratio(self, model: str, method: str) -> list[float]:
         seeds = [seed for one, name, seed in self.by if (one, name) == (model, method)]
         pairs = [(self.by[model, method, seed], self.by.get((model, "traditional", seed))) for seed in seeds]
-        return [_cost(own) / _cost(plain) for own, plain in pairs if plain is not None and _alone(own, plain)]
+        return [_cost(own) / _cost(plain) for own, plain in pairs if plain is not None and _beside(own, plain)]
 
     def _open(self) -> str:
         """Trainings that are still to be done, per model."""
@@ -184,6 +184,11 @@ class _Part:
 def _alone(*lines: Line) -> bool:
     """Nothing else ran on the device: the seconds count."""
     return not any(line.get("shared") for line in lines)
+
+
+def _beside(one: Line, other: Line) -> bool:
+    """Seconds that may be compared."""
+    return _alone(one, other) and one["device"] == other["device"]
 
 
 def _cost(line: Line) -> float:

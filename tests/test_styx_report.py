@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-SIZES = ("epochs_changed", "images", "few", "device")
+SIZES = ("epochs_changed", "images", "few")
 
 
 def written(lines: list[dict[str, Any]]) -> str:
@@ -21,7 +21,7 @@ def line(model: str, method: str, seed: int, robust: float, seconds: float = 10.
     groups = ("fgsm-l1", "fgsm-l2", "bim-l1", "deepfool", "fgsm", "bim")
     under = {"robustness": robust, "distance": 1.5}
     return {
-        **dict(zip(SIZES, (None, 100, 10, "CPU"), strict=True)),
+        **dict(zip(SIZES, (None, 100, 10), strict=True)),
         "model": model,
         "method": method,
         "seed": seed,
@@ -31,6 +31,7 @@ def line(model: str, method: str, seed: int, robust: float, seconds: float = 10.
         "mutation_seconds": seconds - 10,
         "accuracy": 0.9,
         "robustness": dict.fromkeys(groups, robust),
+        "device": "CPU",
         "torch": "2",
         "commit": "abc",
         "beyond": {"pgd": under, "carlini-wagner": under, "jsma": under},
@@ -63,12 +64,18 @@ def test_seeds_become_a_mean_and_a_deviation() -> None:
     assert "styx, mean of the four | open" in written(lines[:5])
 
 
-def test_other_sizes_and_devices_have_tables_of_their_own() -> None:
-    lines = [line("mnist MLP", "zero", 0, 0.5), line("mnist MLP", "zero", 1, 0.7, images=50)]
-    said = written([*lines, line("mnist MLP", "zero", 2, 0.9, device="GPU")])
-    assert said.count("\n## ") == 3 and said.count("| styx zero | 1 |") == 3
-    assert "50 images for the grid" in said and ", GPU\n" in said
+def test_other_sizes_have_tables_of_their_own() -> None:
+    said = written([line("mnist MLP", "zero", 0, 0.5), line("mnist MLP", "zero", 1, 0.7, images=50)])
+    assert said.count("\n## ") == 2 and said.count("| styx zero | 1 |") == 2 and "50 images for the grid" in said
     assert "Every cell is open." in written([])
+
+
+def test_devices_share_a_table_but_their_seconds_are_not_compared() -> None:
+    here, there = complete("mnist MLP", 0.6, 0.5, 0.4), complete("mnist CNN", 0.6, 0.5, 0.4)
+    there[0]["device"] = "GPU"
+    said = written([*here, *there])
+    assert said.count("\n## ") == 1 and "CPU, torch 2" in said and "GPU, torch 2" in said
+    assert "| mnist MLP | 1.10 |" in said and "| mnist CNN | open |" in said
 
 
 def test_seconds_on_a_shared_device_are_left_out() -> None:
