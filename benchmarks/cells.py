@@ -5,16 +5,16 @@
 
 The cells are in `benchmarks/cells.toml`: every one is a training (the settings of `ukemi train`) and the grid on which
 it is measured. One line per finished cell and seed goes to `results/cells.jsonl`; what is there is not run again.
+Groups are run in the order in which they are named; the same command may run several times beside itself (--shared).
 --validation 0.1 measures on a validation split instead of the test set, to choose settings; such lines say so.
 """
 
 import argparse
 import json
-import platform
 import statistics
-import subprocess
 import tempfile
 import tomllib
+from collections.abc import Iterator
 from itertools import groupby, pairwise
 from pathlib import Path
 from time import perf_counter
@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from lines import HERE, Line, append, commit, device_name, left, read
 
 import ukemi
 import ukemi.data
@@ -30,14 +31,15 @@ from ukemi.spaces import named_grid
 from ukemi.training import TrainConfig, train
 from ukemi.training.setup import load_sets, trained_model
 
-HERE = Path(__file__).parent
 ABOUT = ("group", "name", "grid", "paper", "target", "take", "same", "note")
 
 
 def cells(path: Path, groups: list[str] | None) -> list[dict[str, Any]]:
     tables = tomllib.loads(path.read_text())
     found = [{**tables["groups"].get(cell["group"], {}), **cell} for cell in tables["cells"]]
-    return [cell for cell in found if groups is None or cell["group"] in groups]
+    if groups is None:
+        return found
+    return [cell for group in groups for cell in found if cell["group"] == group]
 
 
 def told(cell: dict[str, Any], seed: int, args: argparse.Namespace, out: Path) -> TrainConfig:
@@ -81,36 +83,24 @@ def measured(config: TrainConfig, cell: dict[str, Any], validation: bool) -> dic
     return row | {"images": len(held), "evaluation_seconds": perf_counter() - began}
 
 
-def run(args: argparse.Namespace) -> None:
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    done = read(args.out)
-    started, began = (
-        perf_counter(),
-        {"device": device_name(), "torch": torch.__version__, "commit": args.commit or commit()},
-    )
+def wanted(args: argparse.Namespace) -> Iterator[tuple[Line, dict[str, Any]]]:
+    """One seed of everything first."""
     for seed in args.seeds:
         for cell in cells(args.cells, args.groups):
-            if args.names and cell["name"] not in args.names:
-                continue
-            key = {"group": cell["group"], "name": cell["name"], "seed": seed, "validation": args.validation}
-            key |= {"change": args.change or ""}
-            if any(all(line.get(part) == value for part, value in key.items()) for line in done):
-                continue
-            if perf_counter() - started > args.seconds:
-                print("out of time", flush=True)
-                return
-            with tempfile.TemporaryDirectory() as folder:
-                config = told(cell, seed, args, Path(folder) / "run")
-                line = {**key, **measured(config, cell, args.validation > 0), **began}
-                line |= {"epochs": config.epochs, "grid": cell["grid"], "shared": args.shared}
-            with args.out.open("a") as file:
-                file.write(json.dumps(line) + "\n")
-            shown = {name: round(line[name], 4) for name in ("accuracy", "robust", "seconds", "epoch_seconds")}
-            print({**key, **shown}, flush=True)
+            if args.names is None or cell["name"] in args.names:
+                key = {"group": cell["group"], "name": cell["name"], "seed": seed, "validation": args.validation}
+                yield {**key, "change": args.change or ""}, cell
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+def run(args: argparse.Namespace) -> None:
+    about = {"device": device_name(), "torch": torch.__version__, "commit": args.commit or commit()}
+    for key, cell in left(wanted(args), args.out, args.seconds):
+        with tempfile.TemporaryDirectory() as folder:
+            config = told(cell, key["seed"], args, Path(folder) / "run")
+            line = {**key, **measured(config, cell, args.validation > 0), **about}
+        append(args.out, line | {"epochs": config.epochs, "grid": cell["grid"], "shared": args.shared})
+        shown = {name: round(line[name], 4) for name in ("accuracy", "robust", "seconds", "epoch_seconds")}
+        print({**key, **shown}, flush=True)
 
 
 def report(args: argparse.Namespace) -> None:
@@ -202,15 +192,6 @@ def spread(lines: list[dict[str, Any]], name: str, scale: float = 100) -> str:
     if not values:
         return ""
     return f"{statistics.mean(values):.1f}" + (f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else "")
-
-
-def device_name() -> str:
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or "CPU"
-
-
-def commit() -> str:
-    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE)
-    return found.stdout.strip() or "unknown"
 
 
 def main() -> None:

@@ -16,7 +16,8 @@ import json
 import tomllib
 from time import perf_counter
 
-from pieces import HERE, Line, chosen, configured, machines, parser, pieces_of, placed, read, run
+from lines import HERE, Line, read
+from pieces import chosen, configured, machines, parser, pieces_of, placed, run
 
 from ukemi.experiments import CellConfig, ExperimentConfig
 from ukemi.experiments.dare import NULLS, DareCell

@@ -17,7 +17,7 @@ from time import process_time
 
 import torch
 import torch.nn.functional as F
-from cells import commit, device_name
+from lines import commit, device_name
 from torch import Tensor, nn
 
 from ukemi.data import as_float, load

@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import torch
-from cells import commit, device_name
+from lines import commit, device_name
 
 import ukemi
 from ukemi.training import TrainConfig, train

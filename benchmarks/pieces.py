@@ -3,7 +3,6 @@ into lines of JSON that outlive the machine, within a given time."""
 
 import argparse
 import json
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,14 +11,12 @@ from time import perf_counter
 from typing import Any
 
 import torch
+from lines import HERE, Line, append, claimed, commit, has
 
 from ukemi.cli.main import command
 from ukemi.experiments import CellConfig, ExperimentConfig, Place
 from ukemi.experiments.running import lined
 from ukemi.recipes import recipes
-
-HERE = Path(__file__).parent
-Line = dict[str, Any]
 
 
 class OutOfTime(Exception):
@@ -85,29 +82,32 @@ def placed(config: ExperimentConfig, cell: CellConfig, seed: int, ends: float) -
 
 
 def run(config: ExperimentConfig, args: argparse.Namespace, sized: Callable[[Place], Any]) -> None:
-    """One seed of everything first; a line of every piece that is not there with these sizes."""
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    about, ends = {"commit": args.commit or commit(), "shared": args.shared}, perf_counter() + args.seconds
-    done = read(args.out)
+    """One seed of everything first; a line of every piece that is not there with these sizes. The pieces of a cell and
+    a seed share a folder, so one process has them all."""
+    ends = perf_counter() + args.seconds
     try:
         for seed in args.seeds:
             for cell in chosen(config, args):
                 place = placed(config, cell, seed, ends)
-                subject = config.kind.subject(place)
-                for piece in pieces_of(config, cell):
-                    key = {**config.kind.subject.key(cell.name, piece), "seed": seed, "sizes": sized(place)}
-                    if not _wanted(piece, args) or any(_same(line, key) for line in done):
-                        continue
-                    place.before(piece)
-                    with peak_memory() as peak:
-                        line = {**lined(config, place, piece, subject.line), **key, **about}
-                    line |= peak
-                    with args.out.open("a") as file:
-                        file.write(json.dumps(line) + "\n")
-                    done.append(line)
-                    print(cell.name, seed, piece, f"{line['took']:.0f} s", flush=True)
+                with claimed(args.out, {"cell": cell.name, "seed": seed, "sizes": sized(place)}) as mine:
+                    if mine:
+                        _run_pieces(config, place, sized(place), args)
     except OutOfTime as piece:
         print(f"out of time before {piece}", flush=True)
+
+
+def _run_pieces(config: ExperimentConfig, place: Place, sizes: Any, args: argparse.Namespace) -> None:
+    cell, about = place.cell, {"commit": args.commit or commit(), "shared": args.shared}
+    subject = config.kind.subject(place)
+    for piece in pieces_of(config, cell):
+        key = {**config.kind.subject.key(cell.name, piece), "seed": place.seed, "sizes": sizes}
+        if not _wanted(piece, args) or has(args.out, key):
+            continue
+        place.before(piece)
+        with peak_memory() as peak:
+            line = {**lined(config, place, piece, subject.line), **key, **about}
+        append(args.out, line | peak)
+        print(cell.name, place.seed, piece, f"{line['took']:.0f} s", flush=True)
 
 
 @contextmanager
@@ -121,21 +121,8 @@ def peak_memory() -> Iterator[dict[str, float]]:
         found["peak_gb"] = torch.cuda.max_memory_reserved() / 1e9
 
 
-def _same(line: Line, key: Line) -> bool:
-    return all(line.get(name) == value for name, value in key.items())
-
-
 def _wanted(piece: str, args: argparse.Namespace) -> bool:
     return args.pieces is None or piece in args.pieces or piece.partition(" ")[0] in args.pieces
-
-
-def read(path: Path) -> list[Line]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def commit() -> str:
-    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE)
-    return found.stdout.strip() or "unknown"
 
 
 def machines(lines: list[Line]) -> str:

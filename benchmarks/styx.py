@@ -9,7 +9,6 @@ Models, methods and the paper's figures are in `benchmarks/styx.toml`. One line 
 """
 
 import argparse
-import json
 import statistics
 import tempfile
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from cells import commit, device_name, read
+from lines import HERE, Line, append, commit, device_name, left, read
 from torch import nn
 
 from ukemi.attacks.config import AttackConfig
@@ -33,7 +32,6 @@ from ukemi.schema import read_config
 from ukemi.training import TrainConfig, train
 from ukemi.training.setup import fixed_subset, load_sets, trained_model
 
-HERE = Path(__file__).parent
 TABLES = read_config(HERE / "styx.toml")
 MODELS, METHODS, ATTACKS, MUTATORS = (TABLES[name] for name in ("models", "methods", "attacks", "mutators"))
 SIZES = ("epochs_changed", "images", "few")
@@ -149,32 +147,23 @@ def beyond(net: nn.Module, test: Data, model: str, args: argparse.Namespace) -> 
     return {"beyond": values}
 
 
-def wanted(args: argparse.Namespace) -> Iterator[tuple[str, str, int]]:
+def wanted(args: argparse.Namespace) -> Iterator[tuple[Line, tuple[str, str]]]:
+    """One seed of everything first."""
+    size = dict(zip(SIZES, (args.epochs, args.images, args.few), strict=True))
     for seed in args.seeds:
         for model in args.models:
             for method in args.methods:
                 if model in METHODS[method].get("only", [model]):
-                    yield model, method, seed
+                    yield {"model": model, "method": method, "seed": seed, **size}, (model, method)
 
 
 def run(args: argparse.Namespace) -> None:
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    done, started = read(args.out), perf_counter()
-    size = dict(zip(SIZES, (args.epochs, args.images, args.few), strict=True))
-    made_by = {"device": device_name(), "torch": torch.__version__, "commit": args.commit or commit()}
-    made_by["shared"] = args.shared
-    for model, method, seed in wanted(args):
-        key = {"model": model, "method": method, "seed": seed, **size}
-        if any(all(line[name] == value for name, value in key.items()) for line in done):
-            continue
-        if perf_counter() - started > args.seconds:
-            print("out of time", flush=True)
-            return
+    about = {"device": device_name(), "torch": torch.__version__, "commit": args.commit or commit()}
+    for key, (model, method) in left(wanted(args), args.out, args.seconds):
         with tempfile.TemporaryDirectory() as folder:
-            config = told(model, method, seed, args, Path(folder) / "run")
-            line = {**key, "epochs": config.epochs, **measured(config, model, method, args), **made_by}
-        with args.out.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+            config = told(model, method, key["seed"], args, Path(folder) / "run")
+            line = {**key, "epochs": config.epochs, **measured(config, model, method, args), **about}
+        append(args.out, line | {"shared": args.shared})
         shown = {name: round(line["robustness"][name], 3) for name in ATTACKS}
         print({**key, "accuracy": line["accuracy"], **shown, "seconds": round(line["seconds"], 1)}, flush=True)
 

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 import torch
-from cells import commit, device_name
+from lines import commit, device_name
 from styx import ATTACKS, MODELS, attacked, told
 from torch import Tensor, nn
 

@@ -11,11 +11,11 @@ makes a small run, whose lines say so.
 """
 
 import argparse
-import json
 from time import perf_counter
 
 import torch
-from pieces import Line, commit, configured, machines, parser, read, run
+from lines import Line, append, commit, read
+from pieces import configured, machines, parser, run
 
 from ukemi.data import load
 from ukemi.experiments import ExperimentConfig, machine
@@ -58,9 +58,7 @@ def speed(args: argparse.Namespace) -> None:
         **machine(args.device),
         "commit": args.commit or commit(),
     }
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    with args.out.open("a") as file:
-        file.write(json.dumps(line) + "\n")
+    append(args.out, line)
     print(line)
 
 
