@@ -27,19 +27,26 @@ from lines import HERE, Line, append, commit, device_name, left, read
 import ukemi
 import ukemi.data
 from ukemi.measures import robustness_of
+from ukemi.repairs import retrain
 from ukemi.spaces import named_grid
 from ukemi.training import TrainConfig, train
 from ukemi.training.setup import load_sets, trained_model
 
-ABOUT = ("group", "name", "grid", "paper", "target", "take", "same", "note")
+ABOUT = ("group", "name", "grid", "paper", "target", "take", "same", "then", "note")
 
 
 def cells(path: Path, groups: list[str] | None) -> list[dict[str, Any]]:
     tables = tomllib.loads(path.read_text())
-    found = [{**tables["groups"].get(cell["group"], {}), **cell} for cell in tables["cells"]]
-    if groups is None:
-        return found
-    return [cell for group in groups for cell in found if cell["group"] == group]
+    found = []
+    for group in groups or tables["groups"]:
+        shared = dict(tables["groups"][group])
+        shared = {**tables.get("like", {}).get(shared.pop("like", ""), {}), **shared}
+        papers, methods = shared.pop("paper", {}), shared.pop("methods", [])
+        named = [{"name": name, **tables["methods"][name]} for name in methods]
+        papers = {name: {"paper": figure} for name, figure in papers.items()}
+        own = [cell for cell in tables.get("cells", []) if cell["group"] == group]
+        found += [{**shared, "group": group, **papers.get(cell["name"], {}), **cell} for cell in [*own, *named]]
+    return found
 
 
 def told(cell: dict[str, Any], seed: int, args: argparse.Namespace, out: Path) -> TrainConfig:
@@ -70,6 +77,9 @@ def measured(config: TrainConfig, cell: dict[str, Any], validation: bool) -> dic
     row["epoch_seconds"] = statistics.median(b["seconds"] - a["seconds"] for a, b in pairwise(log))
     row["losses"] = [round(line["loss"], 3) for line in log]
     row["scoring_forwards"] = log[-1]["scoring_forwards"]
+    if cell.get("then") == "retrain":
+        retrained = retrain(run, quiet=True)
+        run, row["scoring_forwards"], row["seconds"] = retrained.run, retrained.forwards, perf_counter() - began
     row["scoring_forwards_saved"] = log[-1].get("scoring_forwards_saved", 0)
     sets, device = load_sets(config), config.chosen_device()
     held = sets.validation if validation else sets.test
@@ -110,7 +120,7 @@ def report(args: argparse.Namespace) -> None:
     text += " `python benchmarks/cells.py run` wrote; the settings are in `benchmarks/cells.toml`. Test images;"
     text += " mean ± standard deviation over n seeds. Seconds run from reading the data to the written weights;"
     text += " there are none where other work ran on the same device.\n"
-    for group, members in groupby(cells(args.cells, args.groups), key=lambda cell: cell["group"]):
+    for group, members in groupby(cells(args.cells, args.groups), key=lambda cell: str(cell["group"])):
         text += f"\n## {group}\n\n"
         text += (
             "| cell | n | accuracy | robust | grid | paper | target | epochs | seconds | s / epoch | passes saved |\n"

@@ -1,0 +1,52 @@
+"""`benchmarks/cells.py`: every cell of its table is a training that `ukemi train` would take."""
+
+import argparse
+import sys
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from ukemi.spaces import named_grid
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    for name in ("cells", "lines"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    import cells
+
+    return cells
+
+
+def test_every_cell_can_be_trained_and_measured(script: ModuleType, tmp_path: Path) -> None:
+    args = argparse.Namespace(change=None, data=None, validation=0.0)
+    found = script.cells(BENCHMARKS / "cells.toml", None)
+    assert len(found) > 200
+    for cell in found:
+        whole = {name: value for name, value in cell.items() if name != "take"}  # fewer images are read from files
+        config = script.told(whole, 3, args, tmp_path / "run")
+        assert config.seed == 3 and config.model == cell["model"], cell
+        named_grid(cell["grid"], (28, 28))
+    twice = [key for key, count in Counter((cell["group"], cell["name"]) for cell in found).items() if count > 1]
+    assert not twice
+
+
+def test_groups_share_settings_methods_and_the_papers_figures(script: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "cells.toml").write_text("""
+        methods = { plain = { augmenter = { name = "standard" } }, other = { augmenter = { name = "random" } } }
+        like.fashion = { data = "fashion-mini", epochs = 3 }
+        groups.one = { like = "fashion", epochs = 5, methods = ["plain", "other"], paper = { other = 7 } }
+        groups.two = { data = "fashion-mini" }
+        cells = [{ group = "two", name = "own", epochs = 9 }]
+    """)
+    one, other, own = script.cells(tmp_path / "cells.toml", None)
+    shared = {"group": "one", "data": "fashion-mini", "epochs": 5}
+    assert one == {**shared, "name": "plain", "augmenter": {"name": "standard"}}
+    assert other == {**shared, "name": "other", "augmenter": {"name": "random"}, "paper": 7}
+    assert own == {"group": "two", "name": "own", "data": "fashion-mini", "epochs": 9}
+    assert [cell["name"] for cell in script.cells(tmp_path / "cells.toml", ["two", "one"])] == ["own", "plain", "other"]
