@@ -33,6 +33,8 @@ from ukemi.training import TrainConfig, train
 from ukemi.training.setup import load_sets, trained_model
 
 ABOUT = ("group", "name", "grid", "paper", "target", "take", "same", "then", "note")
+FIGURE_4 = (1, 2, 5, 10, 15, 20, 24, 30)
+"""epochs that are shown"""
 
 
 def cells(path: Path, groups: list[str] | None) -> list[dict[str, Any]]:
@@ -114,37 +116,62 @@ def run(args: argparse.Namespace) -> None:
 
 
 def report(args: argparse.Namespace) -> None:
-    """One table per group, cells in the order of the TOML file; cells without a line are listed as open."""
+    """One table per group that has a line; cells without one are listed as open."""
     lines = [line for line in read(args.out) if not line["validation"] and not line["change"]]
     text = "# Cells\n\nMade by `python benchmarks/cells.py report` from `results/cells.jsonl`, which"
     text += " `python benchmarks/cells.py run` wrote; the settings are in `benchmarks/cells.toml`. Test images;"
     text += " mean ± standard deviation over n seeds. Seconds run from reading the data to the written weights;"
     text += " there are none where other work ran on the same device.\n"
+    untouched = ""
     for group, members in groupby(cells(args.cells, args.groups), key=lambda cell: str(cell["group"])):
-        text += f"\n## {group}\n\n"
-        text += (
-            "| cell | n | accuracy | robust | grid | paper | target | epochs | seconds | s / epoch | passes saved |\n"
-        )
-        text += "| --- " * 11 + "|\n"
-        for cell in members:
-            own = [line for line in lines if line["group"] == group and line["name"] == cell["name"]]
-            about = (str(cell.get("paper", "")), str(cell.get("target", "")))
-            if not own:
-                text += f"| {cell['name']} | open | | | {cell['grid']} | {about[0]} | {about[1]} | | | | |\n"
-                continue
-            text += f"| {cell['name']} | {len(own)} | {spread(own, 'accuracy')} | {spread(own, 'robust')} |"
-            alone = [line for line in own if not line.get("shared")]
-            text += f" {cell['grid']} | {about[0]} | {about[1]} | {own[0]['epochs']} | {spread(alone, 'seconds', 1)} |"
-            saved = sum(line["scoring_forwards_saved"] for line in own)
-            share = saved / max(1, saved + sum(line["scoring_forwards"] for line in own))
-            text += f" {spread(alone, 'epoch_seconds', 1)} | {f'{share:.0%}' if saved else ''} |\n"
-        notes = [f"{cell['name']}: {cell['note']}" for cell in cells(args.cells, [group]) if "note" in cell]
-        text += "".join(f"\n{note}\n" for note in notes)
-    text += gains(lines, args) + reductions(lines, args)
+        own, table = [line for line in lines if line["group"] == group], list(members)
+        if own:
+            text += f"\n## {group}\n\n" + rows(table, own)
+        else:
+            untouched += f"- {group}: {'; '.join(cell['name'] for cell in table)}\n"
+    text += gains(lines, args) + reductions(lines, args) + chosen_losses(lines)
+    text += f"\n## Open groups\n\n{untouched}" if untouched else ""
     machines = sorted({f"{line['device']}, torch {line['torch']}, commit {line['commit']}" for line in lines})
     text += "\nMachines: " + "; ".join(machines) + ".\n"
     (args.out.parent / "cells.md").write_text(text)
     print(text)
+
+
+def rows(table: list[dict[str, Any]], lines: list[Line]) -> str:
+    """The table of a group, and what is said of its cells."""
+    text = "| cell | n | accuracy | robust | grid | paper | target | epochs | seconds | s / epoch | passes saved |\n"
+    text += "| --- " * 11 + "|\n"
+    for cell in table:
+        own = [line for line in lines if line["name"] == cell["name"]]
+        about = (str(cell.get("paper", "")), str(cell.get("target", "")))
+        if not own:
+            text += f"| {cell['name']} | open | | | {cell['grid']} | {about[0]} | {about[1]} | | | | |\n"
+            continue
+        text += f"| {cell['name']} | {len(own)} | {spread(own, 'accuracy')} | {spread(own, 'robust')} |"
+        alone = [line for line in own if not line.get("shared")]
+        text += f" {cell['grid']} | {about[0]} | {about[1]} | {own[0]['epochs']} | {spread(alone, 'seconds', 1)} |"
+        saved = sum(line["scoring_forwards_saved"] for line in own)
+        share = saved / max(1, saved + sum(line["scoring_forwards"] for line in own))
+        text += f" {spread(alone, 'epoch_seconds', 1)} | {f'{share:.0%}' if saved else ''} |\n"
+    return text + "".join(f"\n{cell['name']}: {cell['note']}\n" for cell in table if "note" in cell)
+
+
+def chosen_losses(lines: list[Line]) -> str:
+    """Paper 1, Figure 4: the loss of the variants that were trained on, which a better search makes higher."""
+    text = "\n## Loss of the variants that were trained on (paper 1, Figure 4)\n\n"
+    text += "Mean training loss of an epoch, seed 0.\n"
+    text += "\n| group | method | " + " | ".join(f"epoch {epoch}" for epoch in FIGURE_4) + " |\n"
+    text += "| --- " * (2 + len(FIGURE_4)) + "|\n"
+    kept = [line for line in lines if line["seed"] == 0 and "losses" in line]
+    for group in dict.fromkeys(line["group"] for line in kept):
+        own = {line["name"]: line["losses"] for line in kept if line["group"] == group}
+        names = [name for name in ("random", "worst-of-10", "sensei") if name in own]
+        if len(names) < 2:
+            continue
+        for name in names:
+            shown = (f"{own[name][epoch - 1]:.3f}" if epoch <= len(own[name]) else "" for epoch in FIGURE_4)
+            text += f"| {group} | {name} | {' | '.join(shown)} |\n"
+    return text
 
 
 def gains(lines: list[dict[str, Any]], args: argparse.Namespace) -> str:
