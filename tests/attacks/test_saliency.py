@@ -3,12 +3,13 @@
 import warnings
 from importlib import import_module
 from itertools import combinations
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from ukemi.attacks import saliency
 from ukemi.attacks.base import Attacked
 from ukemi.attacks.saliency import best_pairs, changed_features, jsma
 from ukemi.errors import UserError
@@ -154,6 +155,30 @@ def test_batch_mates_change_nothing_and_passes_are_counted(tiny_net: nn.Module) 
         alike(jsma(model, images[rows], labels[rows], theta=0.5, gamma=0.05), together, rows)
     order = torch.randperm(9)
     alike(jsma(model, images[order], labels[order], theta=0.5, gamma=0.05), together, order)
+
+
+@pytest.mark.parametrize("width", [2, 5, 64])
+@pytest.mark.parametrize("targeted", [False, True])
+def test_steps_of_a_fixed_width_give_the_same(
+    trained: Case, width: int, targeted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a GPU takes them: some at once, with few features, in batches that keep what is solved for a while."""
+    model, images, labels = trained
+    told: dict[str, Any] = {"theta": 0.5, "targets": (labels + 1) % 10 if targeted else None}
+    loose = jsma(model.double(), images.double(), labels, **told)
+    for name, value in (("WIDTH", width), ("PATIENCE", 3), ("LEAVING", 0.5)):
+        monkeypatch.setattr(f"ukemi.attacks.saliency.{name}", {"cpu": value})
+    widths: list[int | None] = []
+    plain = saliency._step
+
+    def watched(*given: Any) -> None:
+        widths.append(given[-2])
+        plain(*given)
+
+    monkeypatch.setattr(saliency, "_step", watched)
+    alike(jsma(model, images.double(), labels, **told), loose)
+    model.float()
+    assert width in widths and (None in widths) == (width < 64)  # the narrow ones had to wait for a step by themselves
 
 
 def test_leaves_the_model_as_it_was(tiny_net: nn.Module) -> None:

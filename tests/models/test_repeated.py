@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ukemi.attacks import Attacked, carlini_wagner, pgd
+from ukemi.attacks import Attacked, carlini_wagner, jsma, pgd
 from ukemi.models import create
 from ukemi.models.repeated import WARM_UP, Repeated, launch_by_launch
 
@@ -100,6 +100,7 @@ def both(model: nn.Module, images: Tensor, labels: Tensor) -> list[Attacked]:
         pgd(model, images, labels, epsilon=1.0, norm="l2", steps=20, early=False),
         pgd(model, images, labels, epsilon=5.0, norm="l1", steps=8),
         carlini_wagner(model, images, labels, searches=3, steps=100),
+        jsma(model, images, labels, theta=0.5),
     ]
 
 

@@ -1,19 +1,27 @@
 """JSMA: raises (or lowers) the two most telling features at a time (Papernot et al. 2016, algorithms 2 and 3)."""
 
 from dataclasses import dataclass, fields
+from functools import partial
 from math import floor, prod
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ukemi.attacks.base import Attacked, Victim, admitted, attacking
-from ukemi.attacks.slopes import slopes
+from ukemi.attacks.slopes import uncounted_slopes
 from ukemi.errors import UserError
+from ukemi.models.repeated import Repeated
 
 _PAIRS = 2**22
 """How many pairs are weighed at once: 32 MB a tensor."""
+WIDTH = {"cuda": 64}
+"""How many features are weighed per sample where a step is recorded, which needs a fixed number; a sample that has
+more takes that step by itself. Elsewhere: as many as there are."""
+PATIENCE = {"cuda": 8}
+"""after how many steps a device is asked who is solved: asking makes it wait"""
+LEAVING = {"cuda": 0.5}
+"""from which share of a batch on its solved samples leave: a recorded step is bound to the size of its batch"""
 _LEAST = 0.001
 """The smallest step: one that rounding swallows would be taken for ever."""
 
@@ -68,68 +76,105 @@ def _check(theta: float, gamma: float, others: str, features: int) -> None:
 
 
 @dataclass
-class _Open:
-    """The samples that still resist, n of them; images are flat, `[n, D]`."""
+class _Front:
+    """The samples that are still in the batch, n of them; images are flat, `[n, D]`."""
 
     rows: Tensor
     images: Tensor
     logits: Tensor
+    aims: Tensor
+    """labels, or targets"""
     changed: Tensor
     """bool `[n, D]`"""
+    solved: Tensor
+    ended: Tensor
+    """no pair is left"""
+    wide: Tensor
+    """more features are to be weighed than a recorded step can: it waits"""
+    forwards: Tensor
+    backwards: Tensor
 
-    def take(self, which: Tensor) -> "_Open":
-        """Those for which it is true; all of them as they are, where it is for all."""
-        places = which.nonzero()[:, 0]  # as numbers: a device waits once, not for every tensor that is indexed
-        if len(places) == len(self.rows):
-            return self
-        return _Open(*(getattr(self, field.name)[places] for field in fields(self)))
+    def take(self, at: Tensor) -> "_Front":
+        return _Front(**{one.name: getattr(self, one.name)[at] for one in fields(self)})
+
+    def put(self, at: Tensor, other: "_Front") -> None:
+        for one in fields(self):
+            getattr(self, one.name)[at] = getattr(other, one.name)
 
 
 def _attack(victim: Victim, theta: float, most: int, *, weighted: bool) -> Attacked:
-    originals = victim.originals.flatten(1)
-    shape = victim.originals.shape[1:]
+    originals, device = victim.originals.flatten(1), victim.originals.device.type
+    found, success = originals.clone(), torch.zeros_like(victim.labels, dtype=torch.bool)
+    front = _front(victim, originals)
+    step = partial(_step, victim, theta, most, weighted)
+    repeated = Repeated(partial(step, WIDTH.get(device)))
+    while len(front.rows):
+        closed = front.solved | front.ended
+        waiting, done = torch.stack([front.wide.sum(), closed.sum()]).tolist()  # a device waits once for both
+        if waiting:
+            at = front.wide.nonzero()[:, 0]
+            some = front.take(at)
+            some.wide = torch.zeros_like(some.wide)
+            step(None, some)
+            front.put(at, some)
+        if done > LEAVING.get(device, 0) * len(front.rows) or done == len(front.rows):
+            _settle(victim, front, found, success)
+            front = front.take((~closed).nonzero()[:, 0])
+        repeated(front, PATIENCE.get(device, 1) if len(front.rows) else 0)
+    images, distance = found.unflatten(1, victim.originals.shape[1:]), (found - originals).norm(dim=1)
+    return Attacked(images, success, distance, "l2", victim.forwards, victim.backwards)
+
+
+def _front(victim: Victim, originals: Tensor) -> _Front:
     rows = torch.arange(len(originals), device=originals.device)
     logits = victim.logits(victim.originals, rows)
-    found, success = originals.clone(), victim.fooled(logits, rows)
-    still = _Open(rows, originals.clone(), logits, torch.zeros_like(originals, dtype=torch.bool)).take(~success)
-    while len(still.rows):
-        pairs_n2 = _step(victim, still, theta, most, weighted)
-        going = pairs_n2[:, 0] >= 0
-        if not bool(going.all()):
-            still, pairs_n2 = still.take(going), pairs_n2[going]
-        if not len(still.rows):
-            break
-        moved_n2 = (still.images.gather(1, pairs_n2) + theta).clamp(0, 1)
-        still.images.scatter_(1, pairs_n2, moved_n2)
-        still.changed.scatter_(1, pairs_n2, True)
-        still.logits = victim.logits(still.images.unflatten(1, shape), still.rows)
-        fooled = victim.fooled(still.logits, still.rows)
-        solved = still.take(fooled)
-        if len(solved.rows):
-            found[solved.rows], success[solved.rows] = solved.images, True
-            still = still.take(~fooled)
-    distance = (found - originals).norm(dim=1)
-    return Attacked(found.unflatten(1, shape), success, distance, "l2", victim.forwards, victim.backwards)
+    nothing = torch.zeros_like(originals, dtype=torch.bool)
+    solved, none = victim.fooled(logits, rows), torch.zeros_like(rows, dtype=torch.bool)
+    counts = (victim.forwards.clone(), victim.backwards.clone())
+    return _Front(rows, originals.clone(), logits, victim.aims, nothing, solved, none, none.clone(), *counts)
 
 
-def _step(victim: Victim, still: _Open, theta: float, most: int, weighted: bool) -> Tensor:
-    """The pair `[n, 2]` that each sample changes next; -1 where there is none."""
-    classes = still.logits.shape[1]
+def _settle(victim: Victim, front: _Front, found: Tensor, success: Tensor) -> None:
+    success[front.rows] = front.solved
+    found[front.rows] = front.images.where(front.solved[:, None], found[front.rows])
+    victim.forwards[front.rows], victim.backwards[front.rows] = front.forwards, front.backwards
+
+
+def _step(victim: Victim, theta: float, most: int, weighted: bool, width: int | None, front: _Front) -> None:
+    """Two features more of every sample that is open; with a `width` nothing in here waits for the device."""
+    shape = victim.originals.shape[1:]
+    gains_n2D = _gains(victim, front, weighted) * (1 if theta > 0 else -1)
+    room_nD = front.images < 1 if theta > 0 else front.images > 0
+    spent_n1 = front.changed.sum(1, keepdim=True) > most - 2
+    allowed_nD = room_nD & (front.changed | ~spent_n1)
+    pairs_n2, wide_n = _weighed(gains_n2D[:, 0], -gains_n2D[:, 1], allowed_nD, width)
+    pairs_n2 = pairs_n2.where(pairs_n2 >= 0, _raising(gains_n2D[:, 0], allowed_nD))
+    open_n = ~(front.solved | front.ended | front.wide)
+    front.wide = front.wide | (open_n & wide_n)
+    open_n = open_n & ~front.wide
+    going_n = open_n & (pairs_n2[:, 0] >= 0)
+    front.ended = front.ended | (open_n & ~going_n)
+    places_n2 = pairs_n2.clamp(min=0)
+    at_n2 = front.images.gather(1, places_n2)
+    moved_n2 = torch.where(going_n[:, None], (at_n2 + theta).clamp(0, 1), at_n2)
+    front.images = front.images.scatter(1, places_n2, moved_n2)
+    front.changed = front.changed.scatter(1, places_n2, front.changed.gather(1, places_n2) | going_n[:, None])
+    logits = victim.answers(front.images.unflatten(1, shape))
+    front.logits = torch.where(going_n[:, None], logits, front.logits)
+    front.solved = front.solved | (going_n & victim.reached(logits, front.aims))
+    front.forwards = front.forwards + open_n + going_n
+    front.backwards = front.backwards + 2 * open_n
+
+
+def _gains(victim: Victim, front: _Front, weighted: bool) -> Tensor:
+    """The gradients `[n, 2, D]` of the logit that is aimed at and of the others'."""
+    own_n1 = front.aims[:, None]
     if victim.targets is None:
-        own = F.one_hot(victim.labels[still.rows], classes).bool()
-        aims_n = still.logits.masked_fill(own, -torch.inf).argmax(1)
-    else:
-        aims_n = victim.targets[still.rows]
-    aim_nK = F.one_hot(aims_n, classes).to(still.images.dtype)
-    rest_nK = still.logits.masked_fill(aim_nK.bool(), -torch.inf).softmax(1) if weighted else 1 - aim_nK
-    images = still.images.unflatten(1, victim.originals.shape[1:])
-    _, slopes_n2CHW = slopes(victim, images, still.rows, torch.stack([aim_nK, rest_nK], 1))
-    gains_n2D = slopes_n2CHW.flatten(2) * (1 if theta > 0 else -1)
-    room_nD = still.images < 1 if theta > 0 else still.images > 0
-    spent_n1 = still.changed.sum(1, keepdim=True) > most - 2
-    allowed_nD = room_nD & (still.changed | ~spent_n1)
-    pairs_n2 = best_pairs(gains_n2D[:, 0], -gains_n2D[:, 1], allowed_nD)
-    return pairs_n2.where(pairs_n2 >= 0, _raising(gains_n2D[:, 0], allowed_nD))
+        own_n1 = front.logits.scatter(1, own_n1, -torch.inf).argmax(1, keepdim=True)
+    aim_nK = torch.zeros_like(front.logits, dtype=front.images.dtype).scatter(1, own_n1, 1)
+    rest_nK = front.logits.scatter(1, own_n1, -torch.inf).softmax(1) if weighted else 1 - aim_nK
+    images = front.images.unflatten(1, victim.originals.shape[1:])
+    return uncounted_slopes(victim, images, torch.stack([aim_nK, rest_nK], 1))[1].flatten(2)
 
 
 def _raising(aims_nD: Tensor, allowed_nD: Tensor) -> Tensor:
@@ -148,17 +193,23 @@ def best_pairs(aims_nD: Tensor, others_nD: Tensor, allowed_nD: Tensor) -> Tensor
     remains are the first two Pareto layers, some dozens of thousands of features. All their pairs are weighed, in
     blocks.
     """
+    return _weighed(aims_nD, others_nD, allowed_nD, None)[0]
+
+
+def _weighed(aims_nD: Tensor, others_nD: Tensor, allowed_nD: Tensor, width: int | None) -> tuple[Tensor, Tensor]:
+    """The best pairs, and which rows have more than `width` features to weigh: their pair may be another."""
     allowed_nD = allowed_nD & aims_nD.isfinite() & others_nD.isfinite()
-    places_nm, real_nm = _two_layers(aims_nD, others_nD, allowed_nD)
+    places_nm, count_n = _two_layers(aims_nD, others_nD, allowed_nD, width)
     count = places_nm.shape[1]
     if count < 2:
-        return places_nm.new_full((len(aims_nD), 2), -1)
+        return places_nm.new_full((len(aims_nD), 2), -1), count_n > count
+    later = torch.arange(count, device=places_nm.device)
+    real_nm = later < count_n[:, None]
     # in double precision the sums and products of float32 gains are (nearly always) exact, and ties are true ties
     aims_nm, others_nm = (gains.gather(1, places_nm).double() for gains in (aims_nD, others_nD))
     best_n = aims_nm.new_zeros(len(aims_nm))
     chosen_n2 = places_nm.new_full((len(aims_nm), 2), -1)
     block = max(1, _PAIRS // (len(aims_nm) * count))
-    later = torch.arange(count, device=places_nm.device)
     for start in range(0, count, block):
         some = slice(start, start + block)
         aim = aims_nm[:, some, None] + aims_nm[:, None]
@@ -170,7 +221,7 @@ def best_pairs(aims_nD: Tensor, others_nD: Tensor, allowed_nD: Tensor) -> Tensor
         found = places_nm.gather(1, torch.stack([first, second], 1))
         better = value_n > best_n
         best_n, chosen_n2 = value_n.where(better, best_n), found.where(better[:, None], chosen_n2)
-    return chosen_n2
+    return chosen_n2, count_n > count
 
 
 def _first_highest(score_nP: Tensor) -> tuple[Tensor, Tensor]:
@@ -179,8 +230,9 @@ def _first_highest(score_nP: Tensor) -> tuple[Tensor, Tensor]:
     return value_n, (score_nP == value_n[:, None]).to(torch.uint8).argmax(1)
 
 
-def _two_layers(aims_nD: Tensor, others_nD: Tensor, allowed_nD: Tensor) -> tuple[Tensor, Tensor]:
-    """The features that fewer than two others match or beat: places `[n, m]` in rising order, and which are real.
+def _two_layers(aims_nD: Tensor, others_nD: Tensor, allowed_nD: Tensor, width: int | None) -> tuple[Tensor, Tensor]:
+    """The features that fewer than two others match or beat: places `[n, m]` in rising order, and how many they are;
+    the first `width` of them, where one is given.
 
     Seen from the highest gain for the aim downwards, a feature is beaten twice if two before it have at least its
     other gain: if that is not above the second highest so far.
@@ -193,10 +245,11 @@ def _two_layers(aims_nD: Tensor, others_nD: Tensor, allowed_nD: Tensor) -> tuple
     second_nD = torch.cat([nothing_n1, second_nD[:, :-1]], 1)
     kept_nD = (other_nD > second_nD) & ranked_nD.isfinite()
     kept_nD = torch.zeros_like(kept_nD).scatter_(1, order_nD, kept_nD)
-    row, column = kept_nD.nonzero(as_tuple=True)
-    rank = kept_nD.cumsum(1)[row, column] - 1
-    count = kept_nD.sum(1)
-    widest = int(count.max()) if len(count) else 0
-    places_nm = order_nD.new_zeros((len(kept_nD), widest))
-    places_nm[row, rank] = column
-    return places_nm, torch.arange(widest, device=count.device) < count[:, None]
+    rank_nD = kept_nD.cumsum(1)
+    count_n = rank_nD[:, -1]
+    if width is None:
+        width = int(count_n.max()) if len(count_n) else 0
+    place_nD = torch.where(kept_nD, rank_nD - 1, width).clamp(max=width)  # the last place is thrown away
+    features_nD = torch.arange(kept_nD.shape[1], device=kept_nD.device).expand_as(kept_nD)
+    places_nm = order_nD.new_zeros((len(kept_nD), width + 1)).scatter_(1, place_nD, features_nD)
+    return places_nm[:, :width], count_n

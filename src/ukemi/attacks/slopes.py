@@ -15,11 +15,15 @@ def slopes(victim: Victim, images: Tensor, rows: Tensor, mixtures_nMK: Tensor) -
 
     One forward pass for all M; each weighted sum counts as one backward pass. A sample may stand in several `rows`.
     """
-    count = mixtures_nMK.shape[1]
     once = torch.ones_like(rows)
     victim.forwards.index_add_(0, rows, once)
-    victim.backwards.index_add_(0, rows, once * count)
-    chunk = rows_per_pass((count, *images.shape[1:]), images.device)
+    victim.backwards.index_add_(0, rows, once * mixtures_nMK.shape[1])
+    return uncounted_slopes(victim, images, mixtures_nMK)
+
+
+def uncounted_slopes(victim: Victim, images: Tensor, mixtures_nMK: Tensor) -> tuple[Tensor, Tensor]:
+    """The same; who calls it counts the passes."""
+    chunk = rows_per_pass((mixtures_nMK.shape[1], *images.shape[1:]), images.device)
     found = []
     for part, weights in zip(images.split(chunk), mixtures_nMK.split(chunk), strict=True):
         leaf = part.detach().requires_grad_()
