@@ -124,6 +124,14 @@ class TrainConfig(Schema):
 
     @model_validator(mode="before")
     @classmethod
+    def _genes_or_space(cls, values: Any) -> Any:
+        """Genes take the place of a named space, so that a config is the same as the one in its run's file."""
+        if not isinstance(values, dict) or not values.get("genes"):
+            return values
+        return {name: given for name, given in values.items() if name != "space"}
+
+    @model_validator(mode="before")
+    @classmethod
     def _augmenters_objective(cls, values: Any) -> Any:
         """Where none is named, the objective that goes with the augmenter."""
         if not isinstance(values, dict) or "objective" in values or "augmenter" not in values:
