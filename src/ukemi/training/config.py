@@ -40,8 +40,8 @@ class TrainConfig(Schema):
     model_arguments: Fixed[dict[str, Any]] = {}
     """Keyword arguments for your own factory (TOML only)."""
     dropout: Annotated[Number, Field(ge=0, lt=1)] = 0.0
-    """Drop this share of the inputs of the classifier (the last Linear or Conv2d) of a network that has no dropout of
-    its own; 0 leaves the network as it is."""
+    """Drop this share of the inputs of the classifier (the Linear or Conv2d that gives the logits) of a network that
+    has no dropout of its own; 0 leaves the network as it is."""
     weights: Path | None = None
     """Weights to start from: safetensors, or .pt with tensors only."""
     space: str = "t3"
