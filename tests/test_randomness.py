@@ -123,8 +123,17 @@ def test_one_compiled_kernel_gives_the_same_bits(device: str) -> None:
 
     plain = drawn()
     torch._dynamo.utils.counters.clear()
-    with compiled():
+    with compiled(device):
         fused = drawn()
     assert all(torch.equal(one, other) for one, other in zip(plain, fused, strict=True))
     assert torch._dynamo.utils.counters["frames"]["ok"] <= 4  # the key is no constant: one kernel per kind of shape
     assert all(torch.equal(one, other) for one, other in zip(plain, drawn(), strict=True))
+
+
+def test_what_is_drawn_on_another_device_meanwhile_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Objectives plan an epoch by numbers on the CPU, while the training draws on a GPU."""
+    plain = uniform(torch.arange(5), 2, 3, seed=1, stream=Stream.MIXTURE)
+    monkeypatch.setattr(torch, "compile", lambda function, **_: lambda *_: pytest.fail("a kernel for the CPU"))
+    with compiled():
+        assert torch.equal(uniform(torch.arange(5), 2, 3, seed=1, stream=Stream.MIXTURE), plain)
+    assert torch.equal(uniform(torch.arange(5), 2, 3, seed=1, stream=Stream.MIXTURE), plain)

@@ -131,6 +131,25 @@ def test_zero_budget_and_empty_batch(tiny_net: nn.Module) -> None:
     assert nothing.images.shape == (0, 1, 28, 28) and nothing.success.shape == (0,)
 
 
+class Reusing(nn.Module):
+    """Probabilities whose memory the next pass uses, as that of a network in CUDA graphs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.last = nn.Linear(784, 10), torch.zeros(0)
+
+    def forward(self, images: Tensor) -> Tensor:
+        answers = self.layer(images.flatten(1)).softmax(1)
+        self.last.fill_(7.0)
+        self.last = answers.detach()
+        return answers
+
+
+def test_probabilities_are_refused_though_their_memory_is_used_again() -> None:
+    with pytest.raises(UserError, match="look like probabilities"):
+        fgsm(Reusing(), torch.rand(2, 1, 28, 28), torch.arange(2), epsilon=0.1)
+
+
 def test_bad_input_is_named(tiny_net: nn.Module) -> None:
     images, labels = torch.rand(2, 1, 28, 28), torch.tensor([0, 1])
     for epsilon, norm in ((-0.1, "linf"), (1.1, "linf"), (28.1, "l2"), (785.0, "l1"), (math.nan, "linf")):

@@ -181,6 +181,14 @@ def test_steps_of_a_fixed_width_give_the_same(
     assert width in widths and (None in widths) == (width < 64)  # the narrow ones had to wait for a step by themselves
 
 
+def test_labels_made_in_inference_mode_are_only_read(tiny_net: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = torch.rand(6, 1, 28, 28)
+    with torch.inference_mode():
+        labels = tiny_net.eval()(images).argmax(1)
+    monkeypatch.setattr("ukemi.attacks.saliency.WIDTH", {"cpu": 2})  # a step by itself writes into the batch
+    assert len(jsma(tiny_net, images, labels, theta=0.1, gamma=0.02).success) == 6
+
+
 def test_leaves_the_model_as_it_was(tiny_net: nn.Module) -> None:
     tiny_net.train()
     before = {name: value.clone() for name, value in tiny_net.state_dict().items()}

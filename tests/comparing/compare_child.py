@@ -18,6 +18,10 @@ def make() -> nn.Module:
     return nn.Sequential(nn.AvgPool2d(2), nn.Flatten(), nn.Linear(36, 4))
 
 
+def wide() -> nn.Module:
+    return nn.Sequential(nn.AvgPool2d(2), nn.Flatten(), nn.Linear(72, 4))
+
+
 def two_numbers(scored: object) -> torch.Tensor:
     """No fitness: one number per variant is needed."""
     return torch.zeros(2)

@@ -84,6 +84,14 @@ def test_a_folder_made_with_other_defaults_is_refused(tmp_path: Path) -> None:
         one.check(tmp_path)
 
 
+def test_genes_of_a_case_in_place_of_the_space_of_all_make_the_same_run_twice(tmp_path: Path) -> None:
+    shear = {"name": "shear", "low": -1.0, "high": 1.0, "identity": 0.0, "step": 1.0}
+    case = {"data": "fashion-mini", "genes": [shear]}
+    one = planned(CompareConfig(methods=("random",), cases=[case], train={"space": "t6"}, seeds=1)).planned[0]
+    Run.start(one.config.model_copy(update={"out": tmp_path / one.key}))
+    one.check(tmp_path)
+
+
 def test_what_is_measured_has_a_name_of_its_own() -> None:
     def key(**changes: object) -> str:
         return next(iter(planned(CompareConfig(**changes)).measured.values())).key

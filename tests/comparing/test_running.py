@@ -11,6 +11,7 @@ from pathlib import Path
 from time import sleep
 from typing import Any
 
+import numpy as np
 import pytest
 from compare_child import compared, config, make
 
@@ -143,6 +144,15 @@ def test_what_the_last_method_can_not_do_shows_before_the_first_is_trained(small
     with pytest.raises(UserError, match=r"^fitness: two_numbers gave"):
         compare(config(small, tmp_path / "out", methods=bad))
     assert not (tmp_path / "out").exists()
+
+
+def test_a_method_is_tried_on_the_images_that_it_reads(small: Path, tmp_path: Path) -> None:
+    with np.load(small) as arrays:
+        wider = {name: np.repeat(kept, 2, axis=-1) if kept.ndim > 1 else kept for name, kept in arrays.items()}
+    np.savez(tmp_path / "wide.npz", **wider)
+    wide = {"name": "wide", "data": str(tmp_path / "wide.npz"), "model": "compare_child:wide"}
+    found = compare(config(small, tmp_path / "out", methods=("random", wide), seeds=1))
+    assert found.open == 0
 
 
 def test_a_damaged_outcome_is_named(small: Path, tmp_path: Path) -> None:

@@ -43,6 +43,8 @@ def test_smoothed_labels_and_the_registry(finished: Run) -> None:
     worn = defence_of("label-smoothing", Setting(model, data, run=finished))
     folder = finished.folder / "defences" / "label-smoothing"
     assert Run.config_of(folder).smoothing == 0.1 and isinstance(worn, torch.nn.Module)
+    with pytest.raises(UserError, match=r"label-smoothing was trained with smoothing 0\.1, but 0\.0 is wanted now;"):
+        smoothed(finished, folder, smoothing=0.0)
     own, _ = trained_model(Run(folder), Run.config_of(folder), data)
     images = data.batch(torch.arange(4), "cpu").images
     assert torch.equal(worn.eval()(images), own.eval()(images))

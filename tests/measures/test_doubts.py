@@ -113,9 +113,14 @@ def _broken_case(kind: type[nn.Module]) -> tuple[nn.Module, Data, Robustness]:
     return model, labelled(images, labels, ["a", "b", "c"]), found
 
 
-@pytest.mark.parametrize("kind", [Plain, Uncopied, Idle])
+@pytest.mark.parametrize("kind", [Plain, Uncopied])
 def test_a_model_that_cannot_be_asked_is_let_be(kind: type[nn.Module]) -> None:
     assert doubts(*_broken_case(kind)) is None
+
+
+def test_a_layer_that_takes_no_part_is_no_classifier() -> None:
+    asked = doubts(*_broken_case(Idle))
+    assert asked is not None and asked.inserted and float(asked.broken.found.mi.max()) > 0
 
 
 def test_answers_that_are_not_finite_are_left_out() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ukemi import UserError
+from ukemi import T2, UserError
 from ukemi.cli.main import run as command
 from ukemi.data import load
 from ukemi.training import Run, TrainConfig, history, train
@@ -39,6 +39,10 @@ def copied(run: Run, folder: Path, **changes: str) -> Run:
         text = re.sub(rf"^{name} = .*$", f"{name} = {value}", text, flags=re.MULTILINE)
     (folder / "config.toml").write_text(text)
     return Run(folder)
+
+
+def network(classes: int, hidden: int | None = None) -> nn.Module:
+    return nn.Sequential(nn.AvgPool2d(4), nn.Flatten(), nn.Linear(49, classes))
 
 
 def small(out: Path, **more: Any) -> Run:
@@ -169,6 +173,18 @@ def test_a_file_of_a_run_with_another_seed_is_refused(made: Run, tmp_path: Path)
         History(run).weights(2)
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"genes": T2.genes, "space": "t6"},
+        {"model": "test_history:network", "model_arguments": {"hidden": None, "classes": 10}},
+    ],
+)
+def test_a_run_knows_its_files_though_its_config_says_less_than_it_was_told(told: Any, tmp_path: Path) -> None:
+    run = small(tmp_path / "run", **told)
+    assert History(run).weights(2)
+
+
 def test_a_damaged_or_renamed_file_is_never_read(made: Run, tmp_path: Path) -> None:
     run = copied(made, tmp_path / "run")
     first, last = history_path(run, 2), history_path(run, 3)
@@ -181,9 +197,10 @@ def test_a_damaged_or_renamed_file_is_never_read(made: Run, tmp_path: Path) -> N
 
 
 def test_what_a_killed_process_left_is_cleared(tmp_path: Path) -> None:
-    run, model = Run(tmp_path), nn.Linear(2, 2)
+    config, model = settings(tmp_path / "run"), nn.Linear(2, 2)
+    run = Run.start(config)
     run.history.mkdir()
     (run.history / "epoch-0001.safetensors.partial").write_bytes(b"half")
-    keep(settings(tmp_path), run, model, 2)
+    keep(config, run, model, 2)
     assert [path.name for path in run.history.iterdir()] == ["epoch-0002.safetensors"]
     assert same(read_checkpoint(history_path(run, 2)).tensors, rounded(model, "float32"))

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor, nn
 
 from ukemi import UserError, measures
 from ukemi.augmenters import AUGMENTERS
@@ -155,3 +156,22 @@ def test_dropout_before_the_classifier_is_part_of_the_run(small: Path) -> None:
     with pytest.raises(UserError, match="dropout: lenet5 has dropout of its own"):
         train(config(small, model="lenet5", dropout=0.2, out=small.parent / "other"), quiet=True)
     assert not (small.parent / "other").exists()
+
+
+class Aside(nn.Module):
+    """A side head that no answer has a part of stands behind the head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, self.aside = nn.Linear(144, 4), nn.Linear(144, 4)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.head(images.flatten(1))
+        return logits
+
+
+def test_dropout_stands_before_the_layer_that_answers(small: Path) -> None:
+    chosen = config(small, model="test_loop:Aside", dropout=0.2)
+    data = load_sets(chosen).train
+    names = dict(make_model(chosen, data, data.classes, None).named_modules())
+    assert "head.dropout" in names and "aside.dropout" not in names

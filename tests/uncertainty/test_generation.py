@@ -141,6 +141,13 @@ def test_the_vr_that_lasts_is_the_nearest_that_does(passes: int, limit: float, h
         assert (aimed > limit) == high and holds(aimed + (limit - aimed) * nearer) < 0.9 + 1e-6
 
 
+@pytest.mark.parametrize("high", [True, False])
+def test_the_vr_that_lasts_is_known_for_thousands_of_passes(high: bool) -> None:
+    aimed = Target("LH" if high else "LL", "kept", Thresholds((0.5, 0.5), (0.3, 0.3))).aimed_vr(3000)
+    below = stats.binom.cdf(899, 3000, aimed)
+    assert (1 - below if high else below) == pytest.approx(0.9, abs=1e-6)
+
+
 def _rows(data: Data) -> tuple[Tensor, Tensor, Tensor]:
     batch = data.batch(torch.arange(len(data)), "cpu")
     return batch.images, batch.labels, batch.index

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ukemi import UserError, randomness
 from ukemi.data import Data
-from ukemi.models import create
+from ukemi.models import MODELS, create
 from ukemi.randomness import Stream
 from ukemi.uncertainty import (
     DropoutPasses,
@@ -142,6 +142,42 @@ def test_the_model_and_the_global_random_state_stay_as_they_are(tiny_net: nn.Mod
     assert all(torch.equal(before[name], tensor) for name, tensor in tiny_net.state_dict().items())
     assert all(module.training for module in tiny_net.modules())
     assert not any(module._forward_hooks for module in tiny_net.modules())
+
+
+class Late(nn.Module):
+    """Layers that stand behind the head: one that runs before it, one that runs after it for its own sake."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        super().__init__()
+        self.head, self.gate, self.aside, self.scale = nn.Linear(81, 3), nn.Linear(81, 81), nn.Linear(3, 3), scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        answer = self.head(x.flatten(1) * self.gate(x.flatten(1)).sigmoid())
+        if self.scale == 1:
+            self.side = self.aside(answer)
+        return answer * self.scale
+
+
+def placed(model: nn.Module) -> list[str]:
+    return [name for name, module in model.named_modules() if isinstance(module, nn.Dropout)]
+
+
+def test_images_show_which_layer_gives_the_logits() -> None:
+    few = images(3).float()
+    assert placed(insert_dropout(Aside(), 0.5, few)) == ["head.dropout"]
+    assert placed(insert_dropout(Late(), 0.5, few)) == ["head.dropout"]
+    assert placed(insert_dropout(Late(scale=2.0), 0.5, few)) == ["head.dropout"]  # the last that runs
+    found = DropoutPasses(with_dropout(Aside(), 0.5, few), 8)(few, torch.arange(3))
+    assert float(found.drawn.std(0).max()) > 1e-4
+    model = Late().train()
+    assert insert_dropout(model, 0.5, few).training and model.training and not hasattr(model, "side")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_classifier_of_every_network_of_ours_is_the_last_that_it_holds(name: str) -> None:
+    size = (32, 32)
+    model = create(name, classes=10, channels=3, size=size)
+    assert placed(insert_dropout(model, 0.5, torch.rand(2, 3, *size))) == placed(insert_dropout(model, 0.5))
 
 
 def test_a_rate_of_zero_gives_equal_passes() -> None:

@@ -74,7 +74,8 @@ class Victim:
         logits: Tensor = self.model(images)
         if not self._checked and len(logits):
             self._check(logits)
-            self._checked, self._first = True, logits.detach()
+            # a copy: a compiled model may use the memory of its answers again
+            self._checked, self._first = True, logits.detach()[:_LOOKED_AT].clone()
         return logits
 
     def logits(self, images: Tensor, rows: Tensor) -> Tensor:
@@ -139,7 +140,7 @@ class Victim:
         first, self._first = self._first, None
         if first is None:
             return
-        few = first[:_LOOKED_AT].cpu()
+        few = first.cpu()
         if bool(((few >= 0).all(1) & ((few.sum(1) - 1).abs() < 1e-4)).all()):
             raise UserError("model: its outputs look like probabilities (each row adds up to 1); logits are needed.")
 

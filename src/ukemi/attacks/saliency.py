@@ -131,7 +131,8 @@ def _front(victim: Victim, originals: Tensor) -> _Front:
     nothing = torch.zeros_like(originals, dtype=torch.bool)
     solved, none = victim.fooled(logits, rows), torch.zeros_like(rows, dtype=torch.bool)
     counts = (victim.forwards.clone(), victim.backwards.clone())
-    return _Front(rows, originals.clone(), logits, victim.aims, nothing, solved, none, none.clone(), *counts)
+    # copies of what is the caller's: a step writes into what it finds
+    return _Front(rows, originals.clone(), logits, victim.aims.clone(), nothing, solved, none, none.clone(), *counts)
 
 
 def _settle(victim: Victim, front: _Front, found: Tensor, success: Tensor) -> None:

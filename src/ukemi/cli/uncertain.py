@@ -157,7 +157,7 @@ def brought(
         )
     else:
         rate = None if drops(model) else config.dropout
-        model = with_dropout(model, config.dropout)
+        model = with_dropout(model, config.dropout, data.batch(torch.arange(min(2, len(data))), device).images)
         source = DropoutPasses(model, config.passes, seed=config.seed)
     if config.profile is not None:
         _check_profile(config.profile, model, source, rate)

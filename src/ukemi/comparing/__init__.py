@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ukemi.comparing.cluster import connected, work_on
 from ukemi.comparing.config import Case, CompareConfig, Method
@@ -19,6 +20,9 @@ from ukemi.errors import UserError
 from ukemi.training import TrainConfig
 from ukemi.training.loop import rehearse as try_out
 from ukemi.training.setup import load_sets
+
+READ_BY = ("data", "data_folder", "size", "stream", "workers", "validation", "seed")
+"""the settings of a training that say which images it reads: a method may have its own"""
 
 __all__ = [
     "Case",
@@ -64,17 +68,18 @@ def rehearse(plan: Plan, *, here: bool = True) -> None:
     """Loads the data of every case with work to do, makes its network and tries what each method does with it: a
     mistake should show before any training. The device is looked for where runs are made `here`."""
     seen: set[tuple[str, str]] = set()
-    known: dict[str, Data] = {}
+    known: dict[tuple[Any, ...], Data] = {}
     for one in plan.planned:
         one.check(plan.runs)
         if (one.case, one.method) in seen or finished(one.run(plan.runs), plan.measured[one.case]):
             continue
         seen.add((one.case, one.method))
-        if one.case not in known:
-            if here:
-                one.config.chosen_device()
-            known = {one.case: load_sets(one.config).train}
-        try_out(one.config, known[one.case])
+        if here:
+            one.config.chosen_device()
+        told = tuple(getattr(one.config, name) for name in READ_BY)
+        if told not in known:
+            known = {told: load_sets(one.config).train}  # one set at a time: they may be large
+        try_out(one.config, known[told])
 
 
 def _make(folder: Path, field: str) -> None:

@@ -18,6 +18,7 @@ from ukemi.defences.slices import Slicing
 from ukemi.defences.trained import distilled, network_of, smoothed
 from ukemi.defences.transforms import bit_depth, jpeg, total_variation
 from ukemi.errors import UserError
+from ukemi.models.inference import home_of
 from ukemi.schema import called, chosen
 from ukemi.training import Run
 from ukemi.uncertainty import with_dropout
@@ -78,6 +79,11 @@ def _trained(how: Callable[[Run, Path], Run], name: str, told: Setting) -> Defen
     )
 
 
+def _dropping(told: Setting) -> Defence:
+    few = told.benign.batch(torch.arange(min(2, len(told.benign))), home_of(told.model)).images
+    return Dropping(with_dropout(told.model, told.dropout, few), told.passes, told.seed).fitted(told.benign)
+
+
 DEFENCES: dict[str, Maker] = {
     "squeezing": lambda told: Several(told.model, squeezers(told.benign.channels)),
     "bit-depth": _bit_depth,
@@ -91,9 +97,7 @@ DEFENCES: dict[str, Maker] = {
     "squeezing-detector": lambda told: Squeezing(told.model).fitted(told.benign),
     "adversarial-classifier": _classifier,
     "mutation-testing": lambda told: Mutating(told.model, told.benign, seed=told.seed).fitted(told.benign),
-    "mc-dropout": lambda told: Dropping(
-        with_dropout(told.model, told.dropout), told.passes, told.seed
-    ).fitted(told.benign),
+    "mc-dropout": _dropping,
     "slices": lambda told: Slicing(told.model, halves(told.benign, told.seed)[0]).fitted(
         halves(told.benign, told.seed)[1]
     ),

@@ -65,8 +65,8 @@ def _check_same(there: TrainConfig, wanted: TrainConfig, out: Path) -> None:
         one["objective"].pop("teacher", None)  # a path, which moves with the run
     for name in sorted(found.keys() | here.keys()):
         if found.get(name) != here.get(name):
-            was, now = (one.get(name, "its default") for one in (found, here))
+            was, now = found.get(name, getattr(there, name)), here.get(name, getattr(wanted, name))
             raise UserError(
-                f"defences: {out} was trained with {name.replace('_', '-')} {was!r}, but the run has {now!r} now;"
+                f"defences: {out} was trained with {name.replace('_', '-')} {was!r}, but {now!r} is wanted now;"
                 " remove that folder to train it anew."
             )

@@ -68,7 +68,7 @@ def doubts(model: nn.Module, data: Data, found: Robustness, *, images: int = 300
     unchanged, whole = data.batch(right, home), data.batch(broke, home)
     genes_NG = found.grid[found.broken_by[broke]].to(home)
     try:
-        source = DropoutPasses(with_dropout(model, RATE), PASSES, seed=seed)
+        source = DropoutPasses(with_dropout(model, RATE, unchanged.images), PASSES, seed=seed)
         asked = (
             _asked(source, unchanged),
             _asked(source, replace(whole, images=vary(whole.images, genes_NG, found.space))),

@@ -40,8 +40,8 @@ class TrainConfig(Schema):
     model_arguments: Fixed[dict[str, Any]] = {}
     """Keyword arguments for your own factory (TOML only)."""
     dropout: Annotated[Number, Field(ge=0, lt=1)] = 0.0
-    """Drop this share of the inputs of the classifier (the last Linear or Conv2d) of a network that has no dropout of
-    its own; 0 leaves the network as it is."""
+    """Drop this share of the inputs of the classifier (the Linear or Conv2d that gives the logits) of a network that
+    has no dropout of its own; 0 leaves the network as it is."""
     weights: Path | None = None
     """Weights to start from: safetensors, or .pt with tensors only."""
     space: str = "t3"
@@ -121,6 +121,14 @@ class TrainConfig(Schema):
         if given == "half" or (isinstance(given, int) and not isinstance(given, bool) and given >= 0):
             return given
         raise ValueError("should be half, or a number of epochs from 0 on")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _genes_or_space(cls, values: Any) -> Any:
+        """Genes take the place of a named space, so that a config is the same as the one in its run's file."""
+        if not isinstance(values, dict) or not values.get("genes"):
+            return values
+        return {name: given for name, given in values.items() if name != "space"}
 
     @model_validator(mode="before")
     @classmethod

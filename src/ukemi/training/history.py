@@ -56,7 +56,8 @@ def keep(config: TrainConfig, run: Run, model: nn.Module, epoch: int) -> float:
     began = monotonic()
     for left in run.history.glob("*.partial"):
         left.unlink(missing_ok=True)
-    values = {"kind": KIND, "epoch": epoch, "precision": config.history_precision, "run": _identity(config)}
+    values = {"kind": KIND, "epoch": epoch, "precision": config.history_precision}
+    values["run"] = _identity(Run.config_of(run.folder))  # as the file tells it: it says nothing that is None
     write_checkpoint(history_path(run, epoch), rounded(model, config.history_precision), values)
     return round(monotonic() - began, 4)
 

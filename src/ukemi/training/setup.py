@@ -61,16 +61,14 @@ def make_model(config: TrainConfig, data: Data, classes: Sequence[str], weights:
         model = models.create(
             config.model, classes=len(classes), channels=data.channels, size=data.size, mean=mean, std=std
         )
-    if config.dropout:
-        if drops(model):
-            raise UserError(
-                f"dropout: {config.model} has dropout of its own, so none can be put before its classifier."
-            )
-        model = insert_dropout(model, config.dropout)
+    if config.dropout and drops(model):
+        raise UserError(f"dropout: {config.model} has dropout of its own, so none can be put before its classifier.")
     if weights:
         models.load_weights(model, weights)
-    few = as_float(data.images[torch.arange(min(2, len(data)))])
-    models.check_head(model, few.to(home_of(model)), len(classes))  # the data may lie on another device already
+    few = as_float(data.images[torch.arange(min(2, len(data)))]).to(home_of(model))  # the data may lie elsewhere
+    models.check_head(model, few, len(classes))
+    if config.dropout:
+        model = insert_dropout(model, config.dropout, few)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise UserError(f"model: {config.model} has no parameter that can be trained.")
     return model

@@ -1,14 +1,17 @@
 """Dropout whose masks are a function of (seed, turn, sample, pass, layer, unit), and dropout for networks without."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from math import prod
 
+import torch
 from torch import Tensor, nn
 
 from ukemi import randomness
+from ukemi.activations.recording import eager
 from ukemi.errors import UserError
+from ukemi.models.inference import scoring
 from ukemi.randomness import Stream
 
 WHOLE_MAPS: tuple[type[nn.Module], ...] = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
@@ -28,8 +31,12 @@ def drops(model: nn.Module) -> bool:
     return any(float(layer.p) > 0 for layer in dropouts_of(model))  # type: ignore[arg-type]
 
 
-def insert_dropout(model: nn.Module, rate: float) -> nn.Module:
-    """A copy of the model that drops inputs of its classifier: its last Linear, or its last Conv2d where it has none.
+def insert_dropout(model: nn.Module, rate: float, images: Tensor | None = None) -> nn.Module:
+    """A copy of the model that drops inputs of its classifier.
+
+    With some `images [N, C, H, W]` on the model's device, of which two are tried, that is the Linear or Conv2d that
+    gives the logits, or the last that runs where something follows it. Without any it is the last Linear that the model
+    holds, or the last Conv2d where it holds none: a side head, or a layer of attention, may stand behind the head.
 
     Names and values of the weights stay as they are, so files of the one fit the other. In training mode it drops as
     any dropout does.
@@ -37,7 +44,7 @@ def insert_dropout(model: nn.Module, rate: float) -> nn.Module:
     if not 0 < rate < 1:
         raise UserError(f"dropout: the rate should lie between 0 and 1, but {rate:g} was given.")
     changed = deepcopy(model)
-    classifier = _classifier(changed)
+    classifier = _classifier(changed, images)
     dropout = nn.Dropout(rate)
     dropout.train(classifier.training)
     classifier.add_module(INSERTED, dropout)
@@ -45,9 +52,9 @@ def insert_dropout(model: nn.Module, rate: float) -> nn.Module:
     return changed
 
 
-def with_dropout(model: nn.Module, rate: float, *, insert: bool = True) -> nn.Module:
-    """The model itself where it has dropout (of a rate above 0), else `insert_dropout(model, rate)`; without `insert`
-    that is an error."""
+def with_dropout(model: nn.Module, rate: float, images: Tensor | None = None, *, insert: bool = True) -> nn.Module:
+    """The model itself where it has dropout (of a rate above 0), else `insert_dropout(model, rate, images)`; without
+    `insert` that is an error."""
     if drops(model):
         return model
     if not insert:
@@ -55,7 +62,7 @@ def with_dropout(model: nn.Module, rate: float, *, insert: bool = True) -> nn.Mo
             f"dropout: {type(model).__name__} has no dropout layer{rateless(model)} and inserting one is forbidden;"
             " allow it, or give an ensemble."
         )
-    return insert_dropout(model, rate)
+    return insert_dropout(model, rate, images)
 
 
 def rateless(model: nn.Module) -> str:
@@ -63,11 +70,28 @@ def rateless(model: nn.Module) -> str:
     return " with a rate above 0" if dropouts_of(model) else ""
 
 
-def _classifier(model: nn.Module) -> nn.Module:
-    for kind in (nn.Linear, nn.Conv2d):
-        if found := [module for module in model.modules() if isinstance(module, kind)]:
-            return found[-1]
-    raise UserError(f"dropout: {type(model).__name__} has no Linear or Conv2d that dropout could stand before.")
+def _classifier(model: nn.Module, images: Tensor | None) -> nn.Module:
+    kinds = [[module for module in model.modules() if isinstance(module, kind)] for kind in (nn.Linear, nn.Conv2d)]
+    held = kinds[0] or kinds[1]
+    if not held:
+        raise UserError(f"dropout: {type(model).__name__} has no Linear or Conv2d that dropout could stand before.")
+    ran = [] if images is None else _answering(model, images[:2], [*kinds[0], *kinds[1]])
+    return (ran or held)[-1]
+
+
+def _answering(model: nn.Module, images: Tensor, layers: Sequence[nn.Module]) -> list[nn.Module]:
+    """Those of the layers whose output is the model's; where there is none, all that run, in that order."""
+    ran: list[tuple[nn.Module, Tensor]] = []
+
+    def note(module: nn.Module, given: tuple[object, ...], output: Tensor) -> None:
+        ran.append((module, output))
+
+    with scoring(model, images.device), eager(model), ExitStack() as hooks:
+        for layer in layers:
+            hooks.callback(layer.register_forward_hook(note).remove)
+        logits = model(images)
+        same = [layer for layer, output in ran if output.shape == logits.shape and torch.equal(output, logits)]
+    return same or [layer for layer, _ in ran]
 
 
 def _dropped(module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

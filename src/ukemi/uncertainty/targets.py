@@ -8,7 +8,7 @@ at its smooth form, the mean probability that the passes give to other classes t
 
 from dataclasses import dataclass
 from functools import cache
-from math import ceil, comb, isinf
+from math import ceil, exp, isinf, lgamma, log
 from typing import Literal, get_args
 
 import torch
@@ -104,7 +104,7 @@ def _lasting(limit: float, passes: int, high: bool) -> float:
     least = ceil(limit * passes - 1e-9)  # so many differ at least where VR is high
 
     def holds(share: float) -> bool:
-        below = sum(comb(passes, k) * share**k * (1 - share) ** (passes - k) for k in range(least))
+        below = sum(_chance(differ, passes, share) for differ in range(least))
         return (1 - below if high else below) >= HOLDS
 
     away, near = (1.0, limit) if high else (0.0, limit)
@@ -114,6 +114,14 @@ def _lasting(limit: float, passes: int, high: bool) -> float:
         middle = (away + near) / 2
         away, near = (middle, near) if holds(middle) else (away, middle)
     return away
+
+
+def _chance(differ: int, passes: int, share: float) -> float:
+    """How likely it is that so many of all passes differ, where each does with `share`; by logarithms, since a thousand
+    passes have more combinations than a float can say."""
+    logs = log(max(share, 1e-300)), log(max(1 - share, 1e-300))
+    ways = lgamma(passes + 1) - lgamma(differ + 1) - lgamma(passes - differ + 1)
+    return exp(ways + differ * logs[0] + (passes - differ) * logs[1])
 
 
 @dataclass(frozen=True)
