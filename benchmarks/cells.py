@@ -43,7 +43,7 @@ def cells(path: Path, groups: list[str] | None) -> list[dict[str, Any]]:
     for group in groups or tables["groups"]:
         shared = dict(tables["groups"][group])
         shared = {**tables.get("like", {}).get(shared.pop("like", ""), {}), **shared}
-        papers, methods = shared.pop("paper", {}), shared.pop("methods", [])
+        papers, methods, _ = shared.pop("paper", {}), shared.pop("methods", []), shared.pop("note", "")
         named = [{"name": name, **tables["methods"][name]} for name in methods]
         papers = {name: {"paper": figure} for name, figure in papers.items()}
         own = [cell for cell in tables.get("cells", []) if cell["group"] == group]
@@ -126,7 +126,8 @@ def report(args: argparse.Namespace) -> None:
     for group, members in groupby(cells(args.cells, args.groups), key=lambda cell: str(cell["group"])):
         own, table = [line for line in lines if line["group"] == group], list(members)
         if own:
-            text += f"\n## {group}\n\n" + rows(table, own)
+            said = tomllib.loads(args.cells.read_text())["groups"][group].get("note")
+            text += f"\n## {group}\n\n" + rows(table, own) + (f"\n{said}\n" if said else "")
         else:
             untouched += f"- {group}: {'; '.join(cell['name'] for cell in table)}\n"
     text += gains(lines, args) + reductions(lines, args) + chosen_losses(lines)
