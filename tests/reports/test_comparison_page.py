@@ -237,3 +237,15 @@ def test_of_several_cases_each_shows_one_image_and_can_be_chosen(tmp_path: Path)
 def test_a_page_without_any_outcome_is_a_page(tmp_path: Path) -> None:
     write_comparison(tmp_path, replace(comparison(), cases=()), command="ukemi compare")
     assert "No run is finished yet." in read(tmp_path / "page.html").said()
+
+
+def test_methods_that_stopped_somewhere_are_compared_on_what_all_finished() -> None:
+    hard = CaseResult("hard", ("t3-81",), {"luck": OUTCOMES["luck"]}, {"search": {0: "diverged"}})
+    found = replace(comparison(), methods=("luck", "search"))
+    case = replace(CASE, outcomes={name: OUTCOMES[name] for name in found.methods})
+    said = comparison_answer(replace(found, cases=(case, hard)))[0]
+    assert "on fashion t3, the only one of 2 that every method finished, 9.8 points above luck" in said
+    easy = CaseResult("easy", ("t3-81",), {"search": OUTCOMES["search"]}, {})
+    assert comparison_answer(replace(found, cases=(easy, hard)))[0] == (
+        "search and luck can't be ranked: no case was finished by all of them with the same seed."
+    )

@@ -37,8 +37,11 @@ def comparison_answer(found: Comparison) -> list[str]:
 
 
 def _ranking(found: Comparison, ranked: Sequence[str]) -> list[str]:
-    cases, pair = found.run_cases(), found.answer()
+    cases, pair = found.shared() or found.run_cases(), found.answer()
     where = f"on {cases[0].name}" if len(cases) == 1 else f"on average over {len(cases)} cases"
+    if len(cases) < len(found.run_cases()):
+        only = ", the only one" if len(cases) == 1 else ", those"
+        where += f"{only} of {len(found.run_cases())} that every method finished"
     best = found.mean(ranked[0])
     assert best is not None
     figure = f"{words.percent(best)} {NAMES[found.decides]} {where}"
@@ -46,7 +49,7 @@ def _ranking(found: Comparison, ranked: Sequence[str]) -> list[str]:
         only = ", the only method that finished," if len(found.methods) > 1 else ""
         return [f"{ranked[0]}{only} has {figure}."]
     if pair is None:
-        return [f"{ranked[0]} holds best: {figure}."]
+        return [f"{words.listed(ranked)} can't be ranked: no case was finished by all of them with the same seed."]
     if _tied(pair.over_seeds.mean):
         alike = [one for one in ranked if _tied(best - (found.mean(one) or 0))]
         return [f"{words.listed(alike)} hold equally well: {figure}.", *([_how_sure(pair)] if len(alike) == 2 else [])]
