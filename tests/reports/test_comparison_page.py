@@ -149,6 +149,20 @@ def test_what_is_explained_is_there() -> None:
     assert "robust" not in caption and "deviation" not in caption and "passes" in caption
 
 
+def test_what_is_left_out_is_not_explained() -> None:
+    caption = str(comparison_tables(comparison(), 40)[0].caption)
+    assert "± standard deviation" not in caption and "passes" not in caption
+    assert caption.startswith("in %, mean over the seeds; robust: right on") and "more column" in caption
+
+
+def test_a_large_effect_is_a_plain_number() -> None:
+    outcomes = {"luck": {seed: outcome(0.2 + 0.001 * seed) for seed in range(3)}}
+    outcomes["search"] = {seed: outcome(0.3 + 0.001 * (seed == 1)) for seed in range(3)}
+    found = replace(comparison(), methods=("luck", "search"), cases=(replace(CASE, outcomes=outcomes),))
+    rows = difference_rows(found)
+    assert rows.rows[0][rows.names.index("d")] == "122"
+
+
 def test_tables_fit_a_terminal_and_say_what_was_not_run() -> None:
     missing = CaseResult("svhn", ("t3-81",), {}, {}, "the data are absent")
     stopped = CaseResult("gtsrb", ("t3-81",), {"luck": OUTCOMES["luck"]}, {"search": {0: "diverged"}})
