@@ -21,7 +21,7 @@ from ukemi.reports import comparison_answer, comparison_tables, comparison_texts
 from ukemi.reports.comparison import difference_rows, measure_rows
 from ukemi.reports.comparison_costs import cost_said, loss_said
 from ukemi.reports.page import flat
-from ukemi.reports.side_by_side import same_seed
+from ukemi.reports.side_by_side import gallery_of, same_seed
 from ukemi.reports.texts import Rows, as_latex, as_markdown
 
 
@@ -246,6 +246,22 @@ def test_of_several_cases_each_shows_one_image_and_can_be_chosen(tmp_path: Path)
     assert len([one for one in page.all("div") if one.get("class") == "card sweep"]) == 2
     assert [one["name"] for one in page.all("select")] == ["case", "method", "label", "guess", "gene"]
     assert len([one for one in page.all("li") if one.get("data-case")]) == 200
+
+
+def test_curves_stand_before_pictures(tmp_path: Path) -> None:
+    write_comparison(tmp_path, page_load().comparison(8), command="ukemi compare")
+    headings = ["Table", "Curves", "Cost", "One image, every method", "The images that break them", "Where the time"]
+    said = read(tmp_path / "page.html").said()
+    assert sorted(headings, key=said.index) == headings
+
+
+def test_every_run_may_be_in_the_gallery_and_every_method_is_among_the_first() -> None:
+    found = page_load().comparison(8)
+    cards = gallery_of(found).cards
+    assert {one["about"]["method"] for one in cards[:24]} == set(found.methods)
+    many = replace(found, cases=tuple(replace(found.cases[0], name=f"case {at}") for at in range(28)))
+    cards = gallery_of(many).cards
+    assert len(cards) == 200 and {one["about"]["case"] for one in cards} == {f"case {at}" for at in range(28)}
 
 
 def test_a_page_without_any_outcome_is_a_page(tmp_path: Path) -> None:
