@@ -259,6 +259,7 @@ def test_every_run_may_be_in_the_gallery_and_every_method_is_among_the_first() -
     found = page_load().comparison(8)
     cards = gallery_of(found).cards
     assert {one["about"]["method"] for one in cards[:24]} == set(found.methods)
+    assert len({one["label"] for one in cards[:8]}) > 4  # not the first class of every run
     many = replace(found, cases=tuple(replace(found.cases[0], name=f"case {at}") for at in range(28)))
     cards = gallery_of(many).cards
     assert len(cards) == 200 and {one["about"]["case"] for one in cards} == {f"case {at}" for at in range(28)}

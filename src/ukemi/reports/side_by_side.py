@@ -96,8 +96,8 @@ def gallery_of(found: Comparison) -> Gallery:
     runs = _even(runs, MOST)
     each = max(1, MOST // max(1, len(runs)))
     taken = [
-        [(about | {"method": method, "seed": f"seed {seed}"}, shown, pair) for pair in _even(shown.gallery, each)]
-        for about, method, seed, shown in runs
+        [(about | {"method": method, "seed": f"seed {seed}"}, shown, pair) for pair in _from(at, shown.gallery, each)]
+        for at, (about, method, seed, shown) in enumerate(runs)
     ]
     chosen = [one for turn in zip_longest(*taken) for one in turn if one is not None]
     channels = max((len(pair.image) for _, _, pair in chosen), default=1)
@@ -105,6 +105,13 @@ def gallery_of(found: Comparison) -> Gallery:
     cards = [card(pair, shown.classes, shown.space, side, **about) for about, shown, pair in chosen]
     fields = {"case": "case"} if several else {}
     return gallery(cards, {**fields, "method": "method", "label": "class", "guess": "taken for", "gene": "gene"})
+
+
+def _from(at: int, some: Sequence[Any], count: int) -> list[Any]:
+    """`count` of some, every run beginning at another: else all would begin with the first class."""
+    chosen = _even(some, count)
+    at %= len(chosen)
+    return chosen[at:] + chosen[:at]
 
 
 def _even(some: Sequence[Any], count: int) -> list[Any]:
