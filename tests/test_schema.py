@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ukemi.schema import number, toml
+from ukemi.errors import UserError
+from ukemi.schema import Schema, number, toml
 
 PLAIN = st.one_of(st.booleans(), st.integers(-(2**53), 2**53), st.floats(allow_nan=False), st.text(max_size=8))
 TABLES = st.dictionaries(
@@ -46,3 +47,11 @@ def test_numbers_may_be_fractions(text: str, value: float) -> None:
 def test_what_is_no_number_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="a number or a fraction"):
         number(text)
+
+
+def test_a_list_is_called_a_list() -> None:
+    class Some(Schema):
+        names: tuple[str, ...] = ()
+
+    with pytest.raises(UserError, match="names: should be a list, but 'one' was given"):
+        Some(names="one")

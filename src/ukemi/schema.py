@@ -82,6 +82,8 @@ def sentence(error: ValidationError, prefix: str = "", known: Iterable[str] = ()
         return f"{place}.name is missing."
     if kind == "union_tag_invalid":
         return f"{place}: {first['ctx']['tag']!r} is none of {first['ctx']['expected_tags']}."
+    if kind == "tuple_type":  # Python's word
+        return f"{place}: should be a list, but {given!r} was given."
     what = first["msg"].removeprefix("Value error, ").removeprefix("Input ").partition(", unable")[0].rstrip(".")
     return f"{place + ': ' if place else ''}{what}, but {given!r} was given."
 

@@ -64,6 +64,24 @@ def test_your_own_model_and_images(images: Path, tmp_path: Path, capsys: pytest.
     assert "1.bias" in capsys.readouterr().err
 
 
+def test_what_is_measured_of_ones_own_images_is_told(
+    images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that was trained elsewhere may have another order of classes, and nobody expects a fifth to be drawn."""
+    monkeypatch.chdir(tmp_path)
+    Path("own_net.py").write_text(
+        "from torch import nn\ndef make():\n    return nn.Sequential(nn.Flatten(), nn.Linear(256, 2))\n"
+    )
+    told = ["evaluate", "--model", "own_net:make", "--data", str(images / "train"), "--device", "cpu"]
+    run(told)
+    said = " ".join(capsys.readouterr().err.split())
+    names = sorted(path.name for path in (images / "train").iterdir())
+    assert "has no test part of its own, so the seed drew one:" in said and "--split train takes the rest" in said
+    assert f"outputs are taken for the classes by name: 0 {names[0]}, 1 {names[1]}" in said
+    run([*told[:4], str(images), *told[5:]])
+    assert "no test part" not in capsys.readouterr().err
+
+
 def test_a_config_file_with_flags_on_top(images: Path) -> None:
     Path("own.toml").write_text(
         f'data = "{images}"\nepochs = 9\nbatch-size = 16\n[augmenter]\nname = "worst-of"\nk = 2\n'

@@ -5,6 +5,7 @@ import pytest
 from ukemi import UserError
 from ukemi.cli.evaluate import EvaluateConfig
 from ukemi.cli.flags import check_flags
+from ukemi.cli.main import run
 from ukemi.cli.parse import parse_train
 
 
@@ -59,3 +60,21 @@ def test_help_is_left_to_the_parser(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         parse_train(["--bogus", "--help"])
     assert end.value.code in (0, None) and "--epochs" in capsys.readouterr().out
+
+
+def test_the_help_of_every_command_with_settings_names_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("compare", "run", "evaluate", "train"):
+        with pytest.raises(SystemExit):
+            run([command, "--help"])
+        assert "--config FILE.toml reads settings from a file; flags come on top." in " ".join(
+            capsys.readouterr().out.split()
+        )
+
+
+def test_the_overview_keeps_its_columns(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    begun = lines.index(next(line for line in lines if line.startswith("  demo ")))
+    rows = lines[begun : lines.index("", begun)]
+    assert all(line.startswith("  ") and line[13] == " " and line[14] != " " for line in rows) and len(rows) > 17

@@ -78,3 +78,24 @@ def test_the_summary_says_it_all_and_is_json() -> None:
     assert pairs["search", "luck", "robust"]["verdict"] == "win"
     assert len(pairs["search", "luck", "robust"]["bootstrap_95_over_images"]) == 2
     assert values["overall"][1]["cases_won"] == 1 and values["answer"]["first"] == "search"
+
+
+def test_methods_are_ranked_on_what_all_of_them_finished() -> None:
+    """Who stops where it is hard must not lead by what is left."""
+    hard = {"luck": {seed: outcome(0.2) for seed in range(3)}, "search": {seed: outcome(0.3) for seed in range(3)}}
+    easy = {**OUTCOMES, "plain": {seed: outcome(0.55) for seed in range(3)}}
+    stopped = {"plain": dict.fromkeys(range(3), "diverged")}
+    cases = (replace(CASE, outcomes=easy), CaseResult("hard", ("t3-81",), hard, stopped))
+    both = replace(comparison(), cases=cases)
+    assert both.ranked() == ["search", "plain", "luck"]  # plain's 0.55 beside 0.36 of luck's two cases
+    pair = both.answer()
+    assert pair is not None and (pair.first, pair.second) == ("search", "plain") and pair.over_seeds.mean > 0
+    assert both.mean("search") == pytest.approx(0.608)
+
+
+def test_methods_are_ranked_with_the_seeds_that_all_of_them_finished() -> None:
+    outcomes = {"luck": {0: outcome(0.2), 1: outcome(0.8)}, "search": {0: outcome(0.3)}}
+    case = CaseResult("case", ("t3-81",), outcomes, {"search": {1: "diverged"}})
+    found = replace(comparison(), methods=("luck", "search"), cases=(case,))
+    pair = found.answer()
+    assert found.ranked() == ["search", "luck"] and pair is not None and pair.over_seeds.mean == pytest.approx(0.1)

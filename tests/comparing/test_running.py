@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from compare_child import compared, config, make
 
-from ukemi.comparing import compare, gathered, plan_of, running, summary
-from ukemi.comparing.display import Watch
+from ukemi.comparing import CompareConfig, compare, gathered, plan_of, running, summary
+from ukemi.comparing.display import Watch, watched
 from ukemi.comparing.outcomes import outcome_path, read_outcome
 from ukemi.errors import UserError
 from ukemi.training import TrainingStopped
@@ -133,7 +133,8 @@ def test_a_training_that_diverges_is_told_and_the_others_go_on(
 
 
 def test_a_mistake_shows_before_any_training(small: Path, tmp_path: Path) -> None:
-    told = config(small, tmp_path, cases=[{"name": "a", "data": str(small)}, {"name": "b", "data": "nothing"}])
+    cases = [{"name": "a", "data": str(small)}, {"name": "b", "data": "nothing"}]
+    told = CompareConfig(cases=cases, train={"space": "t2"}, grids=("t2-27",), out=tmp_path, device="cpu")
     with pytest.raises(UserError, match="data: 'nothing' is neither"):
         compare(told)
     assert not (tmp_path / "runs").exists()
@@ -178,9 +179,43 @@ def test_progress_counts_all_runs_and_the_time_left(small: Path, tmp_path: Path)
     assert left == pytest.approx(sum(watch.took.values())) and watch.said().startswith("1 of 2 runs, about")
     log = plan.planned[1].run(plan.runs).log_path
     log.parent.mkdir(parents=True)
-    log.write_text("{}\n")
+    log.write_text('{"seconds": 0.001}\n')
     assert watch.share(plan.planned[1]) == pytest.approx(0.45) and watch.seconds_left() < left
+    log.write_text('{"seconds": 9.0}\n')
+    watch.took.clear()  # as before the first run is done: one of two epochs took 9 s, and a tenth is for measuring
+    assert watch.seconds_left() == pytest.approx(11.0)
     running.work(plan_of(config(small, tmp_path, seeds=1, methods=("random",))))
+
+
+def test_a_log_file_gets_a_line_when_another_run_is_done(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Looked:
+        over = 0
+
+        def look(self) -> None: ...
+        def done(self) -> tuple[float, int]:
+            return self.over + 0.5, 2
+
+        def said(self) -> str:
+            return f"{self.over} of 2 runs, about {random.random()} s left"
+
+    monkeypatch.setattr("ukemi.comparing.display.LOOK", 0.01)
+    looked = Looked()
+    with watched(looked):
+        until(lambda: "0 of 2 runs" in capsys.readouterr().err)
+        looked.over = 1
+        said = ""
+
+        def told() -> bool:
+            nonlocal said
+            said += capsys.readouterr().err
+            return "1 of 2 runs" in said
+
+        until(told)
+        sleep(0.1)
+    said += capsys.readouterr().err
+    assert said.count("of 2 runs, about") == 1
 
 
 def test_the_child_has_a_network() -> None:

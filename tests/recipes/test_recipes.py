@@ -142,6 +142,10 @@ DARE = 'experiment = "dare"\npart = "share"'
 GOOD = 'paper = "1"\ntable = "t"\nabout = "a"\nminutes = { small = 1, full = 2 }\n[common]\n[small]\n[full]\n'
 
 
+def small(text: str) -> str:
+    return GOOD.replace("[small]", f"[small]\n{text}")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -152,6 +156,18 @@ GOOD = 'paper = "1"\ntable = "t"\nabout = "a"\nminutes = { small = 1, full = 2 }
         (GOOD.replace("[common]", '[common]\nexperiment = "x"'), "experiment: 'x' is none of uncertainty, dare"),
         (GOOD.replace("[common]", '[common]\nexperiment = "dare"'), "part is missing"),
         (GOOD.replace("[common]", f"[common]\n{DARE}").replace("[small]", '[small]\ncells = ["a"]'), "cells: 'a' is"),
+        (GOOD.replace("[common]", "common = 3"), "in own.toml common should be a table, but 3 was given"),
+        (GOOD.replace("[small]", "[[small]]"), "in own.toml small should be a table, but .* was given"),
+        (GOOD.replace("{ small = 1, full = 2 }", "3"), "in own.toml minutes should be a table, but 3 was given"),
+        (small("train = {}").replace("[common]", "[common]\ntrain = 3"), "train: should be a table of settings, but 3"),
+        (small("networks = 4"), 'networks: should be "all" or a list of names, but 4 was given'),
+        (small("networks = 'FM-1'"), "networks: should be \"all\" or a list of names, but 'FM-1' was given"),
+        (small("networks = []"), "networks: at least one is needed"),
+        (small("networks = ['FM-1']\nspaces = 't3'"), "spaces: should be a list of names, but 't3' was given"),
+        (small("spaces = ['t3']"), "spaces: they belong to networks, and there are none in size small"),
+        (small("networks = 'all'\ncases = []"), "networks: they are cases, so there can't be cases of your own"),
+        (GOOD.replace("[common]", f"[common]\n{DARE}\ncells = 3"), "cells: should be a list, but 3 was given"),
+        (small(DARE), "experiment: it belongs under .common."),
     ],
 )
 def test_anyones_own_recipe_is_checked(text: str, said: str, tmp_path: Path) -> None:

@@ -33,6 +33,16 @@ def test_a_bar_is_as_long_as_its_mean_and_its_whisker_as_the_deviation() -> None
     assert (whisker.get("x1"), whisker.get("x2")) == ("15.86%", "44.14%")
 
 
+def test_whiskers_of_shares_end_where_shares_end() -> None:
+    """0.7 % ± 1.2 % is no reason for an axis that begins at -50 %."""
+    found = bars({"few": {"a": [0.0, 0.02, 0.0]}, "most": {"a": [1.0, 0.98, 1.0]}}, title="t", at_least=(0.0, 1.0))
+    assert found is not None and f"<span>0.0{THIN}%</span><span>100.0{THIN}%</span>" in found.svg
+    few, most = drawn({"few": {"a": [0.0, 0.02, 0.0]}, "most": {"a": [1.0, 0.98, 1.0]}}, at_least=(0.0, 1.0))
+    assert parts(few, "whisker")[0].get("x1") == "0%" and parts(most, "whisker")[0].get("x2") == "100%"
+    (gain,) = drawn({"gain": {"a": [0.0, 0.02, 0.0]}})
+    assert parts(gain, "zero")  # a difference may well lie below 0
+
+
 def test_values_below_zero_lie_left_of_it() -> None:
     down, up = drawn({"x": {"a": [-0.5]}, "y": {"a": [1.5]}})
     assert [parts(down, "part")[0].get(name) for name in ("x", "width")] == ["0%", "25%"]

@@ -224,6 +224,10 @@ def test_a_touch_shows_a_value_until_the_next(visit: Callable[..., Any]) -> None
 
 
 def _shown(tab: Any, gallery: str) -> list[str]:
+    """All that fit, where there are more than the first ones too."""
+    more = tab.locator(f"[data-filters={gallery}] button")
+    if more.is_visible():
+        more.click()
     return list(tab.locator(f"#{gallery} > li:visible .said").all_inner_texts())
 
 
@@ -251,9 +255,14 @@ def test_the_gallery_is_filtered(visit: Callable[..., Any], name: str, gallery: 
 
 def test_a_comparison_is_filtered_by_method_too(visit: Callable[..., Any]) -> None:
     tab = visit("comparison")
+    assert tab.locator("#gallery > li:visible").count() == 24
     tab.locator("select[name=method]").select_option(label="sensei")
+    assert tab.locator("#gallery > li:visible").count() == 24
+    assert tab.locator("output", has_text="24 of 200 shown").count() == 1
+    tab.locator(".filters button", has_text="show all 50").click()
     how = tab.locator("#gallery > li:visible .how").all_inner_texts()
     assert len(how) == 50 and all("sensei" in said for said in how)
+    assert tab.locator(".filters button").is_hidden()
 
 
 @pytest.mark.parametrize(("name", "models"), [("evaluation", 1), ("comparison", 4)])

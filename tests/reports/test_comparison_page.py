@@ -21,7 +21,7 @@ from ukemi.reports import comparison_answer, comparison_tables, comparison_texts
 from ukemi.reports.comparison import difference_rows, measure_rows
 from ukemi.reports.comparison_costs import cost_said, loss_said
 from ukemi.reports.page import flat
-from ukemi.reports.side_by_side import same_seed
+from ukemi.reports.side_by_side import gallery_of, same_seed
 from ukemi.reports.texts import Rows, as_latex, as_markdown
 
 
@@ -149,6 +149,20 @@ def test_what_is_explained_is_there() -> None:
     assert "robust" not in caption and "deviation" not in caption and "passes" in caption
 
 
+def test_what_is_left_out_is_not_explained() -> None:
+    caption = str(comparison_tables(comparison(), 40)[0].caption)
+    assert "± standard deviation" not in caption and "passes" not in caption
+    assert caption.startswith("in %, mean over the seeds; robust: right on") and "more column" in caption
+
+
+def test_a_large_effect_is_a_plain_number() -> None:
+    outcomes = {"luck": {seed: outcome(0.2 + 0.001 * seed) for seed in range(3)}}
+    outcomes["search"] = {seed: outcome(0.3 + 0.001 * (seed == 1)) for seed in range(3)}
+    found = replace(comparison(), methods=("luck", "search"), cases=(replace(CASE, outcomes=outcomes),))
+    rows = difference_rows(found)
+    assert rows.rows[0][rows.names.index("d")] == "122"
+
+
 def test_tables_fit_a_terminal_and_say_what_was_not_run() -> None:
     missing = CaseResult("svhn", ("t3-81",), {}, {}, "the data are absent")
     stopped = CaseResult("gtsrb", ("t3-81",), {"luck": OUTCOMES["luck"]}, {"search": {0: "diverged"}})
@@ -234,6 +248,35 @@ def test_of_several_cases_each_shows_one_image_and_can_be_chosen(tmp_path: Path)
     assert len([one for one in page.all("li") if one.get("data-case")]) == 200
 
 
+def test_curves_stand_before_pictures(tmp_path: Path) -> None:
+    write_comparison(tmp_path, page_load().comparison(8), command="ukemi compare")
+    headings = ["Table", "Curves", "Cost", "One image, every method", "The images that break them", "Where the time"]
+    said = read(tmp_path / "page.html").said()
+    assert sorted(headings, key=said.index) == headings
+
+
+def test_every_run_may_be_in_the_gallery_and_every_method_is_among_the_first() -> None:
+    found = page_load().comparison(8)
+    cards = gallery_of(found).cards
+    assert {one["about"]["method"] for one in cards[:24]} == set(found.methods)
+    assert len({one["label"] for one in cards[:8]}) > 4  # not the first class of every run
+    many = replace(found, cases=tuple(replace(found.cases[0], name=f"case {at}") for at in range(28)))
+    cards = gallery_of(many).cards
+    assert len(cards) == 200 and {one["about"]["case"] for one in cards} == {f"case {at}" for at in range(28)}
+
+
 def test_a_page_without_any_outcome_is_a_page(tmp_path: Path) -> None:
     write_comparison(tmp_path, replace(comparison(), cases=()), command="ukemi compare")
     assert "No run is finished yet." in read(tmp_path / "page.html").said()
+
+
+def test_methods_that_stopped_somewhere_are_compared_on_what_all_finished() -> None:
+    hard = CaseResult("hard", ("t3-81",), {"luck": OUTCOMES["luck"]}, {"search": {0: "diverged"}})
+    found = replace(comparison(), methods=("luck", "search"))
+    case = replace(CASE, outcomes={name: OUTCOMES[name] for name in found.methods})
+    said = comparison_answer(replace(found, cases=(case, hard)))[0]
+    assert "on fashion t3, the only one of 2 that every method finished, 9.8 points above luck" in said
+    easy = CaseResult("easy", ("t3-81",), {"search": OUTCOMES["search"]}, {})
+    assert comparison_answer(replace(found, cases=(easy, hard)))[0] == (
+        "search and luck can't be ranked: no case was finished by all of them with the same seed."
+    )

@@ -31,3 +31,11 @@ def test_what_does_not_fit_is_left_out_and_said(width: int, cells: list[str], sa
     (row,) = [line for line in text.splitlines() if "worst-of,k=3" in line]
     assert row.split() == " ".join(cells).split() and max(map(len, text.splitlines())) <= width
     assert said in " ".join(text.split())
+
+
+def test_a_heading_takes_the_width_of_its_cells() -> None:
+    rows = Rows(["method", "95 % over seeds"], [["random", "+20.4 to +21.9"]])
+    console = Console(width=80, file=io.StringIO())
+    console.print(terminal_table(rows, 80))
+    heading = console.file.getvalue().split("\N{BOX DRAWINGS LIGHT HORIZONTAL}")[0]  # type: ignore[attr-defined]
+    assert [line.split() for line in heading.splitlines() if line.strip()] == [["95", "%", "over"], ["method", "seeds"]]

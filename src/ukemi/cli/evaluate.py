@@ -17,7 +17,7 @@ from ukemi import models, reports
 from ukemi.attacks.config import AttackSettings
 from ukemi.cli.attacking import Limited, attacked_by, attacks_of, bar, set_of, transferred
 from ukemi.cli.parse import parse
-from ukemi.data import Data, as_float
+from ukemi.data import Data, DataSet, as_float
 from ukemi.errors import UserError
 from ukemi.measures import Robustness, robustness_of
 from ukemi.measures.attacks import as_csv
@@ -28,6 +28,9 @@ from ukemi.training.checkpoints import check_file, check_folder, write_whole
 from ukemi.training.parallel import check_measured, measuring
 from ukemi.training.run import Run
 from ukemi.training.setup import fixed_subset, trained_model, unfinished
+
+MOST_NAMED = 10
+"""classes that a note names"""
 
 
 class BroughtConfig(Schema):
@@ -298,7 +301,23 @@ def tell(note: str) -> None:
 def _data(config: EvaluateConfig, name: str, folder: Path | None, size: int | None, seed: int) -> Data:
     """A run's own seed decides what its test part is: another one would put training images into it."""
     found = data_room.load(name, folder=config.data_folder or folder, size=config.size or size, seed=seed)
+    if config.run is None and Path(name).exists():
+        _tell_parts(config, name, found)
     return found.test if config.split == "test" else found.train
+
+
+def _tell_parts(config: EvaluateConfig, name: str, found: DataSet) -> None:
+    """What nobody can see in the numbers: which images are measured, and which class is which output."""
+    part, other = (found.test, "train") if config.split == "test" else (found.train, "test")
+    if len(found.train) + len(found.test) == found.test.identities:  # one set that was split
+        tell(
+            f"data: {name} has no test part of its own, so the seed drew one: {len(part):,} of"
+            f" {found.test.identities:,} images are measured (--split {other} takes the rest)."
+        )
+    if Path(name).is_dir():
+        names = [f"{at} {label}" for at, label in enumerate(found.classes)]
+        shown = ", ".join(names if len(names) <= MOST_NAMED else [*names[: MOST_NAMED - 2], "…", names[-1]])
+        tell(f"data: the model's outputs are taken for the classes by name: {shown}.")
 
 
 def _named_model(config: EvaluateConfig, name: str, data: Data) -> nn.Module:

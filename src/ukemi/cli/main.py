@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from rich.console import Console
+from rich.table import Table
 
 from ukemi import __version__
 from ukemi.errors import UserError
@@ -116,6 +117,8 @@ def _overview() -> None:
     console = Console(highlight=False)
     console.print("[bold]ukemi[/] finds where an image classifier breaks and trains it until it holds.\n")
     console.print("usage: ukemi COMMAND \\[options]\n")
+    rows = Table.grid(padding=(0, 1))
     for name, about in COMMANDS.items():
-        console.print(f"  [bold]{name:<11}[/] {about}")
+        rows.add_row(" ", f"[bold]{name}[/]", about)
+    console.print(rows)
     console.print("\n`ukemi COMMAND --help` lists a command's options. Start with `ukemi demo`.")

@@ -18,12 +18,14 @@ from ukemi.training import TrainConfig
 from ukemi.training.run import BESIDE
 
 AnySchema = TypeVar("AnySchema", bound=Schema)
+FILE = "--config FILE.toml reads settings from a file; flags come on top."
 
 
 def parse(schema: type[AnySchema], arguments: Sequence[str], command: str, about: str = "") -> AnySchema:
     """The schema filled from `--config FILE` first and the flags second. A wrong flag ends the process with 2."""
     tables, rest = _config(arguments)
-    return fill(schema, tables, rest, command, about)
+    about = about or cleandoc(schema.__doc__ or "")
+    return fill(schema, tables, rest, command, f"{about}\n\n{FILE}" if schema.model_fields else about)
 
 
 CHOICES: dict[str, tuple[Mapping[str, type[Schema]], str]] = {
@@ -56,7 +58,7 @@ def parse_train(arguments: Sequence[str]) -> TrainConfig:
     for part, (schemas, what) in CHOICES.items():
         about += f"--{part} NAME picks {what}: {', '.join(schemas)}; its own settings follow as --{part}.SETTING.\n\n"
     about += (
-        "--config FILE.toml reads settings from a file; flags come on top.\n\n"
+        f"{FILE}\n\n"
         "--resume RUN goes on with a run that was stopped, from its last checkpoint, and takes no other flags."
     )
     filled = {part: default for part, (_, default) in fields.items()}
@@ -80,7 +82,7 @@ def fill(
         args=list(arguments),
         default=default,
         prog=f"ukemi {command}",
-        description=about or cleandoc(schema.__doc__ or ""),
+        description=about,
         config=(tyro.conf.FlagCreatePairsOff,),
     )
     return filled.model_copy(update=_kept(default, filled))

@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -97,7 +98,9 @@ def _checked(given: Settings, place: str) -> Settings:
         if plain in OWN:
             raise UserError(f"{place}.{key}: the comparison sets it itself.")
         if plain not in TrainConfig.model_fields:
-            raise UserError(f"{place}.{key} is no setting of `ukemi train`.")
+            near = get_close_matches(plain, TrainConfig.model_fields, 1)
+            more = f"; did you mean {near[0].replace('_', '-')}?" if near else " (ukemi train --help lists them)."
+            raise UserError(f"{place}.{key} is no setting of `ukemi train`{more}")
     return pairs(given)
 
 
@@ -216,6 +219,9 @@ class CompareConfig(Engine):
             raise UserError(f"baseline: {self.baseline!r} is none of the methods: {', '.join(names)}.")
         if not self.cases and not (self.data and self.models):
             raise UserError("data: at least one data set and one model are needed.")
+        for field in ("data", "models"):
+            if self.cases and getattr(self, field) != CompareConfig.model_fields[field].default:
+                raise UserError(f"{field}: the cases name their own; give [[cases]], or data and models.")
         for grid in (*self.grids, *(grid for case in self.cases for grid in case.grids)):
             if grid not in GRIDS:
                 raise UserError(f"grids: {grid!r} is none of {', '.join(GRIDS)}.")

@@ -1,5 +1,6 @@
 """What a person sees while a comparison runs: how much of all runs is done, by whomever, and the time left."""
 
+import json
 import sys
 import threading
 from collections.abc import Iterator
@@ -47,16 +48,25 @@ class Watch:
             return (1 - MEASURING) * min(1.0, lines / one.config.epochs)
         return 0.0
 
+    def whole(self, one: Planned) -> float | None:
+        """What a run that is going on will have taken, by its last epoch."""
+        with suppress(OSError, ValueError, IndexError, KeyError):
+            last = one.run(self.plan.runs).log_path.read_bytes().splitlines()[-1]
+            return float(json.loads(last)["seconds"]) / self.share(one)
+        return None
+
     def seconds_left(self) -> float | None:
-        """From runs of the same case and method, else from all; None before the first is done."""
-        if not self.took:
+        """From runs of the same case and method, else from all; of runs that are not done, what their logs tell. None
+        before the first epoch is."""
+        open_ones = [one for one in self.plan.planned if one not in self.over]
+        known = self.took | {one: whole for one in open_ones if (whole := self.whole(one)) is not None}
+        if not known:
             return None
         alike: dict[tuple[str, str], list[float]] = {}
-        for one, seconds in self.took.items():
+        for one, seconds in known.items():
             alike.setdefault((one.case, one.method), []).append(seconds)
-        usual = fmean(self.took.values())
+        usual = fmean(known.values())
         means = {kind: fmean(seconds) for kind, seconds in alike.items()}
-        open_ones = [one for one in self.plan.planned if one not in self.over]
         left = sum((1 - self.share(one)) * means.get((one.case, one.method), usual) for one in open_ones)
         return left / min(self.jobs, max(1, len(open_ones)))
 
@@ -82,19 +92,21 @@ class Looking(Protocol):
 
 @contextmanager
 def watched(watch: Looking) -> Iterator[None]:
-    """A progress bar on the error stream while the block runs, where that is a terminal."""
+    """While the block runs, a progress bar on the error stream; where that is no terminal, a line per finished run."""
     console, over = Console(file=sys.stderr), threading.Event()  # this very stream, wherever others' errors go
-    if not console.is_terminal:
-        yield
-        return
     columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=watch.done()[1])
 
         def looking() -> None:
+            done = ""
             while not over.wait(LOOK):
                 watch.look()
-                progress.update(task, completed=watch.done()[0], description=watch.said())
+                said = watch.said()
+                progress.update(task, completed=watch.done()[0], description=said)
+                if not console.is_terminal and said.partition(",")[0] != done:
+                    done = said.partition(",")[0]
+                    console.print(said, highlight=False)
 
         thread = threading.Thread(target=looking, daemon=True)
         thread.start()

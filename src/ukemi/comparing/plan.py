@@ -1,5 +1,7 @@
 """The plan: one list of runs, each with the config that makes it and a name that is the hash of that config."""
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -114,10 +116,25 @@ def _measured(config: CompareConfig, case: Case) -> Measured:
 
 def _train(config: CompareConfig, case: Case, method: Method, seed: int) -> TrainConfig:
     """The case's settings on top of the comparison's, the method's on top of both."""
-    layers = (USUAL, config.train, case.settings(), method.settings())
-    values = {key: value for layer in layers for key, value in layer.items()}
+    layers = {
+        "": USUAL,
+        "train": config.train,
+        f"cases.{_title(config, case)}": case.settings(),
+        f"methods.{method.name}": method.settings(),
+    }
+    values = {key: value for layer in layers.values() for key, value in layer.items()}
     for part in ("augmenter", "objective"):
         if isinstance(values.get(part), str):
             values[part] = {"name": values[part]}
     own = {"device": config.device, "data_folder": config.data_folder, "seed": seed}
-    return TrainConfig(**{**own, **values, "seed": seed})
+    try:
+        return TrainConfig(**{**own, **values, "seed": seed})
+    except UserError as error:
+        raise UserError(_placed(str(error), layers)) from None
+
+
+def _placed(said: str, layers: Mapping[str, Mapping[str, Any]]) -> str:
+    """The sentence on a wrong field, with the place where the field was given."""
+    field = re.split(r"[.: ]", said)[0].replace("-", "_")
+    places = [place for place, layer in layers.items() if place and field in layer]
+    return f"{places[-1]}.{said}" if places else said

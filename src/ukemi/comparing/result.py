@@ -1,7 +1,7 @@
 """From outcomes to the answer: means and spreads per method, differences per pair, one verdict."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
@@ -103,6 +103,17 @@ class Comparison:
     def run_cases(self) -> list[CaseResult]:
         return [case for case in self.cases if case.outcomes]
 
+    def shared(self) -> list[CaseResult]:
+        """The cases and seeds that all methods finished which finished any: who stops where it is hard should not lead
+        by what is left."""
+        known = {name for case in self.cases for name in case.outcomes}
+        found = []
+        for case in self.run_cases():
+            seeds = set.intersection(*(set(case.outcomes.get(name, {})) for name in known))
+            kept = {name: {seed: runs[seed] for seed in sorted(seeds)} for name, runs in case.outcomes.items()}
+            found += [replace(case, outcomes=kept)] if seeds else []
+        return found
+
     def machines(self) -> list[str]:
         """What the runs were finished on, as far as they say."""
         every = [one for case in self.cases for runs in case.outcomes.values() for one in runs.values()]
@@ -116,9 +127,9 @@ class Comparison:
         found = [case.pair(second, first, measure) for first, second in combinations(self.methods, 2)]
         return [pair for pair in found if pair is not None]
 
-    def overall(self, first: str, second: str, measure: str) -> Pair | None:
-        """Over all cases that both methods finished: the mean over the cases, seed by seed."""
-        both = [case for case in self.run_cases() if measure in case.measures()]
+    def overall(self, first: str, second: str, measure: str, cases: Sequence[CaseResult] | None = None) -> Pair | None:
+        """Over all cases (or these) that both methods finished: the mean over the cases, seed by seed."""
+        both = [case for case in (self.run_cases() if cases is None else cases) if measure in case.measures()]
         values = [(case.values(first, measure), case.values(second, measure)) for case in both]
         values = [(one, two) for one, two in values if one and two]
         seeds = [seed for seed in self.seeds if all(seed in one and seed in two for one, two in values)]
@@ -128,24 +139,25 @@ class Comparison:
         return Pair(first, second, measure, paired(means[0], means[1]), None)
 
     def ranked(self) -> list[str]:
-        """The methods by their mean over the cases, best first; those without any outcome are left out."""
+        """The methods by their mean over what all finished, best first; those without any outcome are left out."""
         means = {method: self.mean(method) for method in self.methods}
         known = {method: mean for method, mean in means.items() if mean is not None}
         return sorted(known, key=lambda method: -known[method])
 
     def mean(self, method: str) -> float | None:
-        found = [case.spread(method, self.decides) for case in self.run_cases()]
+        """Over what all methods finished, or where that is nothing, over its own runs."""
+        found = [case.spread(method, self.decides) for case in self.shared() or self.run_cases()]
         means = [one.mean for one in found if one is not None]
         return sum(means) / len(means) if means else None
 
     def answer(self) -> Pair | None:
-        """The best method against the one behind it."""
-        best = self.ranked()
+        """The best method against the one behind it; None where they share nothing."""
+        best, shared = self.ranked(), self.shared()
         if len(best) < 2:
             return None
-        if len(self.run_cases()) == 1:
-            return self.run_cases()[0].pair(best[0], best[1], self.decides)
-        return self.overall(best[0], best[1], self.decides)
+        if len(shared) == 1:
+            return shared[0].pair(best[0], best[1], self.decides)
+        return self.overall(best[0], best[1], self.decides, shared)
 
     def tally(self, first: str, second: str, measure: str) -> tuple[int, int, int]:
         """In how many cases the first wins, ties and loses, by the t interval over seeds."""

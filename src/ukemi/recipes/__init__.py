@@ -7,7 +7,7 @@ full ones have the paper's data, networks and epochs, and want a GPU. `networks`
 (`ukemi.experiments`); its cells and sizes are in `shared/EXPERIMENT.toml`, and `cells` may name some of them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -45,9 +45,13 @@ class Recipe:
         told = _over(_over({"title": self.about}, self.common), self.sizes[size])
         if "experiment" in told:
             return ExperimentConfig(**_experiment(told, size) | changes)
-        networks, spaces = told.pop("networks", None), told.pop("spaces", ["t3"])
+        networks, spaces = told.pop("networks", None), told.pop("spaces", None)
         if networks is not None:
-            told["cases"] = _cases(networks, spaces)
+            if "cases" in told:
+                raise UserError("networks: they are cases, so there can't be cases of your own beside them.")
+            told["cases"] = _cases(networks, ["t3"] if spaces is None else spaces)
+        elif spaces is not None:
+            raise UserError(f"spaces: they belong to networks, and there are none in size {size}.")
         return CompareConfig(**told | changes)
 
     def footnote(self, size: Size) -> str:
@@ -63,6 +67,9 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     both = {**below, **above}
     for table in ("train", "sizes"):
         if table in below and table in above:
+            for given in (below[table], above[table]):
+                if not isinstance(given, dict):
+                    raise UserError(f"{table}: should be a table of settings, but {given!r} was given.")
             both[table] = {**below[table], **above[table]}
     return both
 
@@ -75,14 +82,23 @@ def _experiment(told: Mapping[str, Any], size: Size) -> dict[str, Any]:
     usual = read_config(path)[size]
     known = {cell["name"]: cell for cell in usual["cells"]}
     cells = told.get("cells", usual["cells"])
+    if not isinstance(cells, list):
+        raise UserError(f"cells: should be a list, but {cells!r} was given.")
     for cell in cells:
         if isinstance(cell, str) and cell not in known:
             raise UserError(f"cells: {cell!r} is none of {', '.join(known)}.")
     return _over(usual, told) | {"cells": [known[cell] if isinstance(cell, str) else cell for cell in cells]}
 
 
-def _cases(networks: Any, spaces: Sequence[str]) -> list[dict[str, Any]]:
+def _cases(networks: Any, spaces: Any) -> list[dict[str, Any]]:
     """Networks of paper 1 by name, or "all" of them, under each space."""
+    if networks != "all" and not isinstance(networks, list):
+        raise UserError(f'networks: should be "all" or a list of names, but {networks!r} was given.')
+    if not isinstance(spaces, list):
+        raise UserError(f"spaces: should be a list of names, but {spaces!r} was given.")
+    for field, given in (("networks", networks), ("spaces", spaces)):
+        if not given:
+            raise UserError(f"{field}: at least one is needed.")
     known = read_config(_FOLDER / "shared" / "networks.toml")
     rows = {told["name"]: {**known["like"][told["like"]], **told} for told in known["networks"]}
     names = list(rows) if networks == "all" else networks
@@ -125,6 +141,11 @@ def read_recipe(path: Path) -> Recipe:
     for key in sorted(values.keys() ^ known):
         what = "is missing" if key in known else f"is not a known field; known are {', '.join(sorted(known))}"
         raise UserError(f"recipe: in {path.name} {key.replace('_', '-')} {what}.")
+    for key in ("minutes", "common", *SIZES):
+        if not isinstance(values[key], dict):
+            raise UserError(f"recipe: in {path.name} {key} should be a table, but {values[key]!r} was given.")
     sizes: dict[str, dict[str, Any]] = {size: values[size] for size in SIZES}
+    if any("experiment" in told for told in sizes.values()):  # what a recipe is does not hang on its size
+        raise UserError("experiment: it belongs under [common].")
     about = (str(values["paper"]), values["table"], values["about"])
     return Recipe(path.stem, *about, values["minutes"], values["common"], sizes)

@@ -6,7 +6,7 @@ from math import isfinite
 
 from markupsafe import Markup
 
-from ukemi.measures.statistics import Spread, spread
+from ukemi.measures.statistics import Interval, Spread, spread
 from ukemi.reports import drawing, words
 from ukemi.reports.charts import COLOURS, Said
 from ukemi.reports.curves import Curves
@@ -27,6 +27,8 @@ class _Style:
     said: Said
     limit: float | None
     stacked: bool
+    within: Interval | None
+    """where all values lie, whatever their deviation"""
 
 
 def bars(
@@ -41,7 +43,8 @@ def bars(
 ) -> Curves | None:
     """A row per group, a bar per series: the mean over the seeds, with a whisker of one standard deviation.
 
-    `at_least` are values that the width shows in any case, `limit` is drawn across all rows. Stacked bars lie end to
+    `at_least` are values that the width shows in any case; where they are two and nothing lies beyond them, as with
+    shares, whiskers end there too. `limit` is drawn across all rows. Stacked bars lie end to
     end, with the deviation of their sum. None where no value is known. Places are shares of the width.
     """
     known = {group: _known(values) for group, values in groups.items()}
@@ -51,8 +54,11 @@ def bars(
     series = list(dict.fromkeys(name for values in groups.values() for name in values))
     sums = {group: _sum(groups[group]) for group in known} if stacked else {}
     shown = [*sums.values()] if stacked else [one for found in known.values() for one in found.values()]
-    low, high = rounded(*limits(_ends(shown), (*at_least, *([] if limit is None else [limit]))))
-    style = _Style(Scale(low, high, 0, 100), series, said, limit, stacked)
+    inside = len(at_least) == 2 and all(min(at_least) <= one.mean <= max(at_least) for one in shown)
+    within = (min(at_least), max(at_least)) if inside else None
+    ends = [end for one in shown for end in _ends(one, within)]
+    low, high = rounded(*limits(ends, (*at_least, *([] if limit is None else [limit]))))
+    style = _Style(Scale(low, high, 0, 100), series, said, limit, stacked, within)
     rows = [_row(group, found, sums.get(group), style) for group, found in known.items()]
     drawn = Markup('<ul class="bars">{}</ul><div class="ends"><span>{}</span><span>{}</span></div>').format(
         Markup("").join(rows), said(low), said(high)
@@ -74,8 +80,10 @@ def _sum(values: Values) -> Spread:
     return Spread(sum(spread(given).mean for given in parts), None, 1)
 
 
-def _ends(found: Iterable[Spread]) -> list[float]:
-    return [end for one in found for end in (one.mean - (one.deviation or 0), one.mean + (one.deviation or 0))]
+def _ends(found: Spread, within: Interval | None) -> Interval:
+    """Of a whisker."""
+    low, high = found.mean - (found.deviation or 0), found.mean + (found.deviation or 0)
+    return (low, high) if within is None else (max(low, within[0]), min(high, within[1]))
 
 
 def _row(group: str, found: Mapping[str, Spread], whole: Spread | None, style: _Style) -> Markup:
@@ -131,7 +139,7 @@ def _bar(start: float, end: float, top: int, thick: int, at: int, tip: str, styl
 def _whisker(found: Spread, y: float, style: _Style) -> list[Markup]:
     if not found.deviation:
         return []
-    low, high = (f"{drawing.n(style.scale(found.mean + way * found.deviation))}%" for way in (-1, 1))
+    low, high = (f"{drawing.n(style.scale(end))}%" for end in _ends(found, style.within))
     return [Markup('<line class="whisker" x1="{0}" x2="{1}" y1="{2}" y2="{2}"/>').format(low, high, drawing.n(y))]
 
 

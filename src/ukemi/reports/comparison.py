@@ -1,6 +1,7 @@
 """A comparison as sentences, and as tables for the terminal and for papers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from rich.table import Table
@@ -11,7 +12,7 @@ from ukemi.measures.attacks import as_csv
 from ukemi.measures.statistics import FEWEST, Interval, Paired, Spread
 from ukemi.reports import words
 from ukemi.reports.comparison_costs import cost_said, loss_said
-from ukemi.reports.terminal import terminal_table
+from ukemi.reports.terminal import deviates, fitted, terminal_table
 from ukemi.reports.texts import Rows, as_latex, as_markdown
 
 NAMES = {
@@ -21,6 +22,13 @@ NAMES = {
     "robustness": "robustness under attack",
 }
 """how the measures that may decide are called"""
+COLUMNS = {
+    "robust": "right on the image and on every variant",
+    "attacked": "right, and still under attack",
+    "robustness": "1 \N{MINUS SIGN} fooled / recognised",
+    "passes": "forwards and backwards of the training",
+}
+"""what has to be said of columns"""
 FEW_SEEDS = 5
 """with fewer, the differences are shown seed by seed too"""
 
@@ -37,8 +45,11 @@ def comparison_answer(found: Comparison) -> list[str]:
 
 
 def _ranking(found: Comparison, ranked: Sequence[str]) -> list[str]:
-    cases, pair = found.run_cases(), found.answer()
+    cases, pair = found.shared() or found.run_cases(), found.answer()
     where = f"on {cases[0].name}" if len(cases) == 1 else f"on average over {len(cases)} cases"
+    if len(cases) < len(found.run_cases()):
+        only = ", the only one" if len(cases) == 1 else ", those"
+        where += f"{only} of {len(found.run_cases())} that every method finished"
     best = found.mean(ranked[0])
     assert best is not None
     figure = f"{words.percent(best)} {NAMES[found.decides]} {where}"
@@ -46,7 +57,7 @@ def _ranking(found: Comparison, ranked: Sequence[str]) -> list[str]:
         only = ", the only method that finished," if len(found.methods) > 1 else ""
         return [f"{ranked[0]}{only} has {figure}."]
     if pair is None:
-        return [f"{ranked[0]} holds best: {figure}."]
+        return [f"{words.listed(ranked)} can't be ranked: no case was finished by all of them with the same seed."]
     if _tied(pair.over_seeds.mean):
         alike = [one for one in ranked if _tied(best - (found.mean(one) or 0))]
         return [f"{words.listed(alike)} hold equally well: {figure}.", *([_how_sure(pair)] if len(alike) == 2 else [])]
@@ -170,7 +181,7 @@ def _pair_cells(pair: Pair, per_seed: bool) -> list[str]:
         _points(seeds.mean),
         "" if many == 1 else "not known" if seeds.interval is None else _range(seeds.interval),
         "" if pair.over_images is None else _range(pair.over_images),
-        "" if seeds.effect is None else words.plain(seeds.effect, 2),
+        "" if seeds.effect is None else _effect(seeds.effect),
         f"{seeds.wins}/{seeds.ties}/{seeds.losses}",
     ]
     return [*cells, *([", ".join(map(_points, seeds.differences))] if per_seed else [])]
@@ -178,34 +189,33 @@ def _pair_cells(pair: Pair, per_seed: bool) -> list[str]:
 
 def comparison_tables(found: Comparison, width: int = 80) -> list[Table]:
     """For a terminal of this width, one per case: the measures, and differences where there is something to compare."""
-    measures = measure_rows(found, short=True)
     about = f"points of {NAMES[found.decides]} above {found.baseline}; 95 % intervals: Student's t over seeds (would it"
     about += " happen again?), bootstrap over test images (these very models); d: Cohen's; seeds (over all: cases)"
     about += " won, tied, lost"
     differences = difference_rows(found, per_seed=False)
     return [
-        *_by_case(measures, width, _about_measures(measures, len(found.seeds))),
-        *(_by_case(differences, width, about) if differences.rows else []),
+        *_by_case(measure_rows(found, short=True), width, partial(_about_measures, seeds=len(found.seeds))),
+        *(_by_case(differences, width, lambda rows: about) if differences.rows else []),
     ]
 
 
 def _about_measures(rows: Rows, seeds: int) -> str:
     """What the columns mean that are there."""
-    if "passes" not in rows.names:
+    if "accuracy" not in rows.names:
         return ""
-    said = ["in %" + (", mean ± standard deviation over the seeds" if seeds > 1 else "")]
-    said += ["robust: right on the image and on every variant"] * ("robust" in rows.names)
-    return "; ".join([*said, "passes: forwards and backwards of the training"])
+    said = ["in %" + (f", mean{' ± standard deviation' * deviates(rows)} over the seeds" if seeds > 1 else "")]
+    return "; ".join([*said, *(f"{name}: {about}" for name, about in COLUMNS.items() if name in rows.names)])
 
 
-def _by_case(rows: Rows, width: int, caption: str) -> list[Table]:
-    """Where there are several cases each is a heading: a column for them would leave none for the methods."""
+def _by_case(rows: Rows, width: int, caption: Callable[[Rows], str]) -> list[Table]:
+    """Where there are several cases each is a heading: a column for them would leave none for the methods. The caption
+    is of what fits."""
     if rows.names[0] != "case":
-        return [terminal_table(rows, width, caption=caption)]
+        return [terminal_table(rows, width, caption=caption(fitted(rows, width)))]
     cases = list(dict.fromkeys(cells[0] for cells in rows.rows))
     parts = [Rows(rows.names[1:], [cells[1:] for cells in rows.rows if cells[0] == case]) for case in cases]
     return [
-        terminal_table(part, width, case, caption if case == cases[-1] else "")
+        terminal_table(part, width, case, caption(fitted(part, width)) if case == cases[-1] else "")
         for case, part in zip(cases, parts, strict=True)
     ]
 
@@ -242,6 +252,10 @@ def _share(found: Spread | None) -> str:
 
 def _points(share: float) -> str:
     return f"{100 * share:+.1f}".replace("-", words.MINUS)
+
+
+def _effect(size: float) -> str:
+    return words.plain(size, 2) if abs(size) < 99.5 else words.plain(round(size), 9)
 
 
 def _range(interval: Interval) -> str:

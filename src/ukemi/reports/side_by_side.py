@@ -1,7 +1,8 @@
 """One image under all methods (SENSEI, Figure 2), and the gallery of all runs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from math import log as ln
 from typing import Any
 
@@ -83,7 +84,7 @@ def _map(name: str, shown: Shown, at: int, most: float) -> Markup:
 
 
 def gallery_of(found: Comparison) -> Gallery:
-    """Broken images of all runs, at most `MOST`, evenly from each."""
+    """Broken images of all runs, at most `MOST`, evenly from each and one of each run in turn; of more runs, some."""
     several = len(found.run_cases()) > 1
     runs = [
         ({"case": case.name} if several else {}, method, seed, shown)
@@ -92,12 +93,13 @@ def gallery_of(found: Comparison) -> Gallery:
         for seed, shown in seeds.items()
         if shown.gallery
     ]
+    runs = _even(runs, MOST)
     each = max(1, MOST // max(1, len(runs)))
-    chosen = [
-        (about | {"method": method, "seed": f"seed {seed}"}, shown, pair)
-        for about, method, seed, shown in runs
-        for pair in _even(shown.gallery, each)
-    ][:MOST]
+    taken = [
+        [(about | {"method": method, "seed": f"seed {seed}"}, shown, pair) for pair in _from(at, shown.gallery, each)]
+        for at, (about, method, seed, shown) in enumerate(runs)
+    ]
+    chosen = [one for turn in zip_longest(*taken) for one in turn if one is not None]
     channels = max((len(pair.image) for _, _, pair in chosen), default=1)
     side = side_for(2 * len(chosen), channels, BUDGET)
     cards = [card(pair, shown.classes, shown.space, side, **about) for about, shown, pair in chosen]
@@ -105,8 +107,15 @@ def gallery_of(found: Comparison) -> Gallery:
     return gallery(cards, {**fields, "method": "method", "label": "class", "guess": "taken for", "gene": "gene"})
 
 
-def _even(some: tuple[Any, ...], count: int) -> list[Any]:
-    """`count` of some, evenly spread: they are sorted by class."""
+def _from(at: int, some: Sequence[Any], count: int) -> list[Any]:
+    """`count` of some, every run beginning at another: else all would begin with the first class."""
+    chosen = _even(some, count)
+    at %= len(chosen)
+    return chosen[at:] + chosen[:at]
+
+
+def _even(some: Sequence[Any], count: int) -> list[Any]:
+    """`count` of some, evenly spread: images are sorted by class, runs by case and method."""
     if len(some) <= count:
         return list(some)
     return [some[at * len(some) // count] for at in range(count)]

@@ -1,5 +1,7 @@
 """A table for a terminal of any width: what does not fit is left out and said, never cut."""
 
+from textwrap import fill
+
 from rich import box
 from rich.table import Table
 from rich.text import Text
@@ -12,10 +14,10 @@ LONGEST = 24
 
 
 def terminal_table(rows: Rows, width: int, title: str = "", caption: str = "") -> Table:
-    """The first column says what a row is; words of headings stand beneath each other."""
+    """The first column says what a row is; headings are as wide as what stands beneath them, or their longest word."""
     fitting = fitted(rows, width)
     left = len(rows.names) - len(fitting.names)
-    more = ["deviations"] * (_deviates(rows) and not _deviates(fitting))
+    more = ["deviations"] * (deviates(rows) and not deviates(fitting))
     more += [words.plural(left, "more column")] * bool(left)
     said = [caption] * bool(caption) + [f"{' and '.join(more)} in table.md"] * bool(more)
     shown = Table(
@@ -23,7 +25,7 @@ def terminal_table(rows: Rows, width: int, title: str = "", caption: str = "") -
         title_justify="left", caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0),
     )  # fmt: skip
     for at, (name, needed) in enumerate(zip(fitting.names, _widths(fitting), strict=True)):
-        head = "\n".join(name.split())
+        head = fill(name, needed, break_long_words=False, break_on_hyphens=False)
         shown.add_column(head, justify="right" if at else "left", min_width=needed, overflow="fold")
     for cells in fitting.rows:
         shown.add_row(*map(Text, cells))
@@ -44,7 +46,8 @@ def fitted(rows: Rows, width: int) -> Rows:
     return found
 
 
-def _deviates(rows: Rows) -> bool:
+def deviates(rows: Rows) -> bool:
+    """Whether standard deviations are shown."""
     return any(" ± " in cell for cells in rows.rows for cell in cells)
 
 

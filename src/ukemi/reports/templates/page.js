@@ -131,20 +131,27 @@
   }
   addEventListener("scroll", hide, { passive: true });
 
-  /* Filters: a card stays where it has the chosen word of every filter. */
+  /* Filters: a card stays where it has the chosen word of every filter; of many the first ones, until all are asked for. */
+  const FIRST = 24;
   for (const filters of all("[data-filters]")) {
     const cards = all("li", document.getElementById(filters.dataset.filters));
     const chosen = all("select", filters);
-    const apply = () => {
-      for (const card of cards) {
-        card.hidden = !chosen.every((one) => !one.value || card.dataset[one.name].split(" ").includes(one.value));
-      }
-      const shown = cards.filter((card) => !card.hidden).length;
-      filters.querySelector("output").textContent = `${shown} of ${cards.length} shown`;
+    const more = make("button", "small", "");
+    more.type = "button";
+    filters.append(more);
+    const apply = (whole) => {
+      const fits = cards.filter((card) =>
+        chosen.every((one) => !one.value || card.dataset[one.name].split(" ").includes(one.value)));
+      const shown = new Set(whole ? fits : fits.slice(0, FIRST));
+      for (const card of cards) card.hidden = !shown.has(card);
+      filters.querySelector("output").textContent = `${shown.size} of ${cards.length} shown`;
+      more.textContent = `show all ${fits.length}`;
+      more.hidden = shown.size === fits.length;
     };
-    for (const one of chosen) one.addEventListener("change", apply);
+    more.addEventListener("click", () => apply(true));
+    for (const one of chosen) one.addEventListener("change", () => apply(false));
     filters.hidden = false;
-    apply();
+    apply(false);
   }
 
   /* Sliders: an image over its genes; the strip of the gene that is moved is shown, the others rest. */
