@@ -78,3 +78,11 @@ def test_the_overview_keeps_its_columns(capsys: pytest.CaptureFixture[str], monk
     begun = lines.index(next(line for line in lines if line.startswith("  demo ")))
     rows = lines[begun : lines.index("", begun)]
     assert all(line.startswith("  ") and line[13] == " " and line[14] != " " for line in rows) and len(rows) > 17
+
+
+@pytest.mark.parametrize("words", [["--run", "FOLDER"], ["--run=FOLDER"]])
+def test_what_stands_by_itself_has_no_flag(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["evaluate", *words]) == 2
+    told = capsys.readouterr()
+    said = "ukemi: --run is no flag of ukemi evaluate: what it names stands by itself, without it.\n"
+    assert (told.out, told.err) == ("", said)

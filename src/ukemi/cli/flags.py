@@ -30,6 +30,8 @@ def check_flags(default: BaseModel, arguments: Sequence[str], command: str) -> N
         if _switch(flag, fields, command):
             continue
         info, _ = fields[flag]
+        if _positional(info):
+            raise UserError(f"{flag} is no flag of ukemi {command}: what it names stands by itself, without it.")
         values = [value] if equals else _behind(arguments, at)
         at += 0 if equals else len(values)
         if not _many(info):
