@@ -164,7 +164,7 @@ def test_what_a_run_takes_and_how_many_fit() -> None:
 @contextmanager
 def bare_grpc() -> Iterator[str]:
     """A gRPC server that has no services: it speaks as Ray does, but is none."""
-    grpc = pytest.importorskip("grpc")
+    grpc = pytest.importorskip("grpc", reason="grpc comes with Ray, which is not installed")
     server = grpc.server(ThreadPoolExecutor(1))
     address = f"127.0.0.1:{server.add_insecure_port('0.0.0.0:0')}"  # Ray calls this machine by another name
     server.start()

@@ -88,8 +88,12 @@ def test_genes_of_a_case_in_place_of_the_space_of_all_make_the_same_run_twice(tm
     shear = {"name": "shear", "low": -1.0, "high": 1.0, "identity": 0.0, "step": 1.0}
     case = {"data": "fashion-mini", "genes": [shear]}
     one = planned(CompareConfig(methods=("random",), cases=[case], train={"space": "t6"}, seeds=1)).planned[0]
-    Run.start(one.config.model_copy(update={"out": tmp_path / one.key}))
-    one.check(tmp_path)
+    made = Run.start(one.config.model_copy(update={"out": tmp_path / one.key}))
+    assert made.folder == one.run(tmp_path).folder
+    one.check(tmp_path)  # raises where the run's file says something else
+    assert Run.config_of(made.folder).space == one.config.space == "t3" and one.config.genes is not None
+    without = planned(CompareConfig(methods=("random",), cases=[case], seeds=1)).planned[0]
+    assert without.key == one.key
 
 
 def test_what_is_measured_has_a_name_of_its_own() -> None:
