@@ -24,13 +24,13 @@ def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_every_cell_can_be_trained_and_measured(script: ModuleType, tmp_path: Path) -> None:
-    args = argparse.Namespace(change=None, data=None, validation=0.0)
+    args = argparse.Namespace(change=None, compile=True, data=None, validation=0.0)
     found = script.cells(BENCHMARKS / "cells.toml", None)
     assert len(found) > 200
     for cell in found:
         whole = {name: value for name, value in cell.items() if name != "take"}  # fewer images are read from files
         config = script.told(whole, 3, args, tmp_path / "run")
-        assert config.seed == 3 and config.model == cell["model"], cell
+        assert config.seed == 3 and config.model == cell["model"] and config.compile and config.autotune, cell
         named_grid(cell["grid"], (28, 28))
     twice = [key for key, count in Counter((cell["group"], cell["name"]) for cell in found).items() if count > 1]
     assert not twice
