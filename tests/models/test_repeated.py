@@ -89,7 +89,7 @@ class Waits(nn.Module):
         self.net = net
 
     def forward(self, images: Tensor) -> Tensor:
-        assert float(images.min()) >= 0
+        assert images.detach().min().item() >= 0
         given: Tensor = self.net(images)
         return given
 

@@ -67,7 +67,7 @@ class Victim:
     def passed(self, images: Tensor) -> Tensor:
         """Logits `[n, K]`, in one pass; nobody counts it."""
         logits = self._passed(images)
-        self._settle()
+        self.settle()
         return logits
 
     def _passed(self, images: Tensor) -> Tensor:
@@ -83,10 +83,13 @@ class Victim:
         self.forwards[rows] += 1
         return self.answers(images)
 
-    def answers(self, images: Tensor) -> Tensor:
-        """The same; who calls it counts the passes."""
+    def answers(self, images: Tensor, *, settle: bool = True) -> Tensor:
+        """The same; who calls it counts the passes, and calls `settle` where that is not done here."""
         with torch.no_grad():
-            return _joined([self.passed(part) for part in images.split(self._chunk)])
+            found = _joined([self._passed(part) for part in images.split(self._chunk)])
+        if settle:
+            self.settle()
+        return found
 
     def gradient(self, images: Tensor, rows: Tensor, objective: Objective) -> tuple[Tensor, Tensor, Tensor]:
         """Of `objective(logits, labels or targets)`: its values `[n]`, its gradient at the images, and the logits."""
@@ -135,7 +138,7 @@ class Victim:
             if not 0 <= low <= high < logits.shape[1]:
                 raise UserError(f"{name}: they should lie in 0 to {logits.shape[1] - 1}.")
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Reads some of what the first pass gave: the one check that waits for the device."""
         first, self._first = self._first, None
         if first is None:

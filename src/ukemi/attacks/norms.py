@@ -7,7 +7,7 @@ usual order of summation.
 
 from copy import copy
 from functools import cached_property
-from math import prod, sqrt
+from math import inf, prod, sqrt
 from typing import get_args
 
 import numpy as np
@@ -20,6 +20,7 @@ from ukemi.models.inference import recording
 from ukemi.randomness import Stream, uniform
 
 NORMS: tuple[Norm, ...] = get_args(Norm)
+ORDER = {"l2": 2, "linf": inf}
 Epsilon = float | Tensor
 """A radius: one number, or one per sample `[N]`."""
 
@@ -79,9 +80,7 @@ def _extreme(given: Tensor, limit: float) -> float:
 def length(changes: Tensor, norm: Norm) -> Tensor:
     """The length of each sample's change, `[N]`."""
     flat = changes.flatten(1)
-    if norm == "linf":
-        return flat.abs().amax(1)
-    return flat.abs().sum(1) if norm == "l1" else torch.linalg.vector_norm(flat, dim=1)
+    return flat.abs().sum(1) if norm == "l1" else torch.linalg.vector_norm(flat, ORDER[norm], dim=1)
 
 
 def project(points: Tensor, originals: Tensor, radius: Tensor, norm: Norm) -> Tensor:
@@ -138,7 +137,9 @@ class Ball:
         """After the steepest step of the whole radius from the originals."""
         if self.norm != "linf":
             return self.stepped(self.originals, gradient, self.radius)
-        return _added(self.originals, _wide(self.radius) * torch.nan_to_num(gradient).sign()).clamp(0, 1)
+        reach = _wide(self.radius)
+        found = self.originals.addcmul(reach, torch.nan_to_num(gradient).sign())
+        return _nearer(found, self.originals, reach).clamp(0, 1)
 
     def stepped(self, points: Tensor, gradient: Tensor, size: Tensor) -> Tensor:
         """After the steepest step of length `size [N]`, back in ball and box."""
@@ -150,8 +151,12 @@ class Ball:
 
 def _added(originals: Tensor, changes: Tensor) -> Tensor:
     """originals + changes, rounded towards the originals: no coordinate moves further than its change says."""
-    sums = originals + changes
-    return torch.where((sums - originals).abs() > changes.abs(), torch.nextafter(sums, originals), sums)
+    return _nearer(originals + changes, originals, changes.abs())
+
+
+def _nearer(points: Tensor, originals: Tensor, reach: Tensor) -> Tensor:
+    """The points, those that rounding put beyond their reach by one number nearer to the originals."""
+    return torch.where((points - originals).abs() > reach, torch.nextafter(points, originals), points)
 
 
 def _safe(radius: Tensor, features: int) -> Tensor:

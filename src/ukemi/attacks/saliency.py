@@ -22,6 +22,8 @@ PATIENCE = {"cuda": 8}
 """after how many steps a device is asked who is solved: asking makes it wait"""
 LEAVING = {"cuda": 0.5}
 """from which share of a batch on its solved samples leave: a recorded step is bound to the size of its batch"""
+_SMALL = {"cuda": 2**20}
+"""features of a batch up to which nobody leaves it: a step takes as long with fewer, and recording it anew takes longer"""
 _LEAST = 0.001
 """The smallest step: one that rounding swallows would be taken for ever."""
 
@@ -117,7 +119,8 @@ def _attack(victim: Victim, theta: float, most: int, *, weighted: bool) -> Attac
             some.wide = torch.zeros_like(some.wide)
             step(None, some)
             front.put(at, some)
-        if done > LEAVING.get(device, 0) * len(front.rows) or done == len(front.rows):
+        leaving = done > LEAVING.get(device, 0) * len(front.rows) and front.images.numel() > _SMALL.get(device, 0)
+        if leaving or done == len(front.rows):
             _settle(victim, front, found, success)
             front = front.take((~closed).nonzero()[:, 0])
         repeated(front, PATIENCE.get(device, 1) if len(front.rows) else 0)

@@ -31,10 +31,13 @@ def binary_cross_entropy(scored: Scored) -> Tensor:
 
 
 def summed_binary(logits_MK: Tensor, labels_M: Tensor) -> Tensor:
-    """The same of logits and labels, `[M]`; in float64, where 1 - 1e-8 is not 1."""
+    """The same of logits and labels, `[M]`; in float64, where 1 - 1e-8 is not 1.
+
+    Written out: torch's own refuses to run under autocast on a GPU, whatever it is given.
+    """
     p_MK = logits_MK.double().softmax(1).clamp(CLIP, 1 - CLIP)
-    target_MK = torch.zeros_like(p_MK).scatter(1, labels_M[:, None], 1.0)
-    return F.binary_cross_entropy(p_MK, target_MK, reduction="none").sum(1)
+    own_MK = torch.zeros_like(p_MK, dtype=torch.bool).scatter(1, labels_M[:, None], True)
+    return -torch.where(own_MK, p_MK.log(), (-p_MK).log1p()).sum(1)
 
 
 def misclassified_first(scored: Scored) -> Tensor:

@@ -117,8 +117,9 @@ def rehearse(config: TrainConfig, data: Data) -> None:
 def _rehearse(config: TrainConfig, state: State, data: Data) -> None:
     few = data.batch(torch.arange(min(2, len(data))), home_of(state.model))
     check_kernels(few.images, config.chosen_space())
-    state.augmenter.rehearse(state.model, data)
-    state.objective.rehearse(state.model, data)
+    with _precision(config, home_of(state.model)):
+        state.augmenter.rehearse(state.model, data)
+        state.objective.rehearse(state.model, data)
 
 
 def _epoch(
@@ -299,8 +300,7 @@ def _end_of_epoch(config: TrainConfig, run: Run, state: State, sets: Sets) -> di
         state.spent.validation = monotonic() - began
         if ranks.first and state.epoch + 1 in kept_epochs(config):
             line["history_seconds"] = keep(config, run, state.model, state.epoch + 1)
-    line |= {**state.spent.taken(), "seconds": round(state.elapsed(), 3)}
-    return line
+    return line | {**state.spent.taken(), "seconds": round(state.elapsed(), 3)}
 
 
 def _new_state(
