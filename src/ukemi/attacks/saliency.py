@@ -23,7 +23,7 @@ PATIENCE = {"cuda": 8}
 LEAVING = {"cuda": 0.5}
 """from which share of a batch on its solved samples leave: a recorded step is bound to the size of its batch"""
 _SMALL = {"cuda": 2**20}
-"""features of a batch up to which nobody leaves it: a step takes as long with fewer, and recording it anew takes longer"""
+"""features of a batch up to which nobody leaves: with fewer a step takes as long, and recording it anew takes longer"""
 _LEAST = 0.001
 """The smallest step: one that rounding swallows would be taken for ever."""
 
