@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 import ukemi
-from ukemi import randomness
+from ukemi import fused
 from ukemi.augmenters import AUGMENTERS
 from ukemi.data import Batch, Data, labelled
 from ukemi.models.repeated import own_stream
@@ -87,7 +87,7 @@ def cost(model: str, row: tuple[str, str, dict[str, Any]], args: argparse.Namesp
     state.rate.fill_(1e-3)
     state.epoch = 1  # behind the warm-up
     batch = data.batch(torch.arange(args.batch), "cuda")
-    with own_stream(torch.device("cuda")), randomness.compiled() if args.compile else nullcontext():
+    with own_stream(torch.device("cuda")), fused.compiled() if args.compile else nullcontext():
         with torch.autocast("cuda", torch.bfloat16):
             state.augmenter.begin_epoch(scorer, data, 1)
         kind = state.augmenter.plan([batch.index])[0]

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ukemi.randomness import Stream, bits, compiled, key, permutation, uniform
+from ukemi.randomness import Stream, bits, key, permutation, uniform
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 MASK = (1 << 64) - 1
 G = 0x9E3779B97F4A7C15
 
@@ -105,35 +104,3 @@ def test_permutation_places_are_uniform() -> None:
     places = torch.stack([permutation(8, seed=s, stream=Stream.ORDER) for s in range(4000)])
     for at in range(8):
         assert stats.chisquare(torch.bincount(places[:, at], minlength=8).numpy()).pvalue > 1e-3
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler imports what torch calls old
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
-def test_one_compiled_kernel_gives_the_same_bits(device: str) -> None:
-    index = torch.tensor([0, 1, 5, 10**9, 2**40, 77], device=device)
-
-    def drawn() -> list[torch.Tensor]:
-        shapes = ((1, 1, 0), (110, 3, 0), (10, 4, 0), (3, 2, 5))
-        told = [(seed, epoch, shape) for seed in (0, 9) for epoch in (0, 3) for shape in shapes]
-        return [
-            uniform(index, many, genes, seed=seed, stream=Stream.CHILDREN, epoch=epoch, first=first)
-            for seed, epoch, (many, genes, first) in told
-        ]
-
-    plain = drawn()
-    torch._dynamo.utils.counters.clear()
-    with compiled(device):
-        fused = drawn()
-    assert all(torch.equal(one, other) for one, other in zip(plain, fused, strict=True))
-    assert torch._dynamo.utils.counters["frames"]["ok"] <= 4  # the key is no constant: one kernel per kind of shape
-    assert all(torch.equal(one, other) for one, other in zip(plain, drawn(), strict=True))
-
-
-def test_what_is_drawn_on_another_device_meanwhile_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Objectives plan an epoch by numbers on the CPU, while the training draws on a GPU."""
-    plain = uniform(torch.arange(5), 2, 3, seed=1, stream=Stream.MIXTURE)
-    monkeypatch.setattr(torch, "compile", lambda function, **_: lambda *_: pytest.fail("a kernel for the CPU"))
-    with compiled():
-        assert torch.equal(uniform(torch.arange(5), 2, 3, seed=1, stream=Stream.MIXTURE), plain)
-    assert torch.equal(uniform(torch.arange(5), 2, 3, seed=1, stream=Stream.MIXTURE), plain)

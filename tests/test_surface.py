@@ -42,6 +42,7 @@ SOURCE = ROOT / "src" / "ukemi"
 ORDER = [
     "errors",
     "schema",
+    "fused",
     "randomness",
     "ranks",
     "spaces",

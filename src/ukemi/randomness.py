@@ -4,12 +4,13 @@ Every number is `uniform(seed, stream, epoch, index, candidate, gene)`, computed
 finaliser. Nothing depends on batch order, batch size, worker or rank count, and there is no generator to save.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from enum import IntEnum
+from functools import partial
 
 import torch
 from torch import Tensor
+
+from ukemi.fused import fusable
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -95,31 +96,16 @@ def uniform(
     # a key that is filled in on the device, so that one compiled kernel serves every key
     key_1 = torch.full((), _signed(key(seed, stream, epoch)), dtype=torch.int64, device=device)
     candidate_K = torch.arange(first + 1, first + candidates + 1, device=device)
-    numbers = _kernels.get(device.type, _numbers)
-    return numbers(index_N.long(), key_1, candidate_K, torch.arange(1, genes + 1, device=device))
+    return _numbers(index_N.long(), key_1, candidate_K, torch.arange(1, genes + 1, device=device))
 
 
+@partial(fusable, sizes=True)
 def _numbers(index_N: Tensor, key_1: Tensor, candidate_K: Tensor, gene_G: Tensor) -> Tensor:
     step = _signed(_GOLDEN)
     h_N11 = _mix(index_N * step + key_1)[:, None, None]
     h_NK1 = _mix(h_N11 + candidate_K[:, None] * step)
     h_NKG = _mix(h_NK1 + gene_G * step)
     return _shift_right(h_NKG, 40).float() * 2.0**-24
-
-
-_kernels: dict[str, Callable[..., Tensor]] = {}
-"""by kind of device; elsewhere `_numbers` runs launch by launch"""
-
-
-@contextmanager
-def compiled(kind: str = "cuda") -> Iterator[None]:
-    """Inside, `uniform` is one kernel on this kind of device, instead of some forty launches: the same bits, sooner on
-    a GPU. A plan that is drawn on the CPU meanwhile is left alone: compiling takes longer."""
-    before, _kernels[kind] = _kernels.get(kind, _numbers), torch.compile(_numbers, dynamic=True)
-    try:
-        yield
-    finally:
-        _kernels[kind] = before
 
 
 def permutation(count: int, *, seed: int, stream: Stream, epoch: int = 0, device: torch.device | str = "cpu") -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ukemi import randomness
 from ukemi.data import Data, check_pixels
 from ukemi.errors import UserError
+from ukemi.fused import fusable
 from ukemi.randomness import Stream
 from ukemi.ranks import Ranks
 from ukemi.schema import Schema
@@ -110,7 +111,12 @@ class Augmenter(ABC):
         if not self.flips:
             return images
         flip = randomness.uniform(index, seed=self.seed, stream=Stream.FLIP, epoch=epoch)[..., None] < 0.5
-        return torch.where(flip, images.flip(-1), images)
+        return _mirrored(images, flip)
+
+
+@fusable
+def _mirrored(images: Tensor, which: Tensor) -> Tensor:
+    return torch.where(which, images.flip(-1), images)
 
 
 def check_rows(field: str, rows: Tensor, images: Tensor) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ukemi import randomness
 from ukemi.errors import UserError
+from ukemi.fused import fusable
 from ukemi.genetics.operators import Crossover, Draw, Mutation, below, one_point, redraw
 from ukemi.randomness import Stream
 from ukemi.schema import called
@@ -73,8 +74,15 @@ def bred(
     # whom a child must not equal: children as they come, behind the parents; -1 is equal to none
     numbers_S = torch.arange(parents_NSG.shape[1] if how.apart else 0, device=index_N.device)
     parents_NSG = parents_NSG[:, : len(numbers_S)].masked_fill((numbers_S >= alive_N[:, None])[..., None], -1)
-    taken_NXG = F.pad(parents_NSG, (0, 0, 0, size), value=-1)
-    children_NKG, try_T = taken_NXG[:, len(numbers_S) :], torch.arange(TRIES + 1, device=index_N.device)
+    return _distinct(tries_NKTG, outside_NKT, parents_NSG)
+
+
+@fusable
+def _distinct(tries_NKTG: Tensor, outside_NKT: Tensor, others_NSG: Tensor) -> Tensor:
+    """Each child at its first try that is none of the others and no child before it."""
+    size = tries_NKTG.shape[1]
+    taken_NXG = F.pad(others_NSG, (0, 0, 0, size), value=-1)
+    children_NKG, try_T = taken_NXG[:, others_NSG.shape[1] :], torch.arange(TRIES + 1, device=others_NSG.device)
     for child in range(size):
         tries_NTG = tries_NKTG[:, child]
         there_NT = (tries_NTG[:, :, None] == taken_NXG[:, None]).all(-1).any(-1) | outside_NKT[:, child]

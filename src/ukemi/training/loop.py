@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ukemi import measures, randomness
+from ukemi import fused, measures, randomness
 from ukemi.data import Batch, Data
 from ukemi.errors import UserError
 from ukemi.models.inference import home_of, scoring, seconds_per_image
@@ -80,8 +80,8 @@ def _train(config: TrainConfig, resume: bool, quiet: bool, ranks: Ranks) -> Run:
     with ranks.together():
         run = Run(config.folder()) if resume or not ranks.first else Run.start(config)
     display = Display(run.folder, config.epochs, quiet, ranks)
-    fused = randomness.compiled() if config.compile and device.type == "cuda" else nullcontext()
-    with display, interruptible(ranks) as interrupted, own_stream(device), fused:
+    search = fused.compiled() if config.compile and device.type == "cuda" else nullcontext()
+    with display, interruptible(ranks) as interrupted, own_stream(device), search:
         if resume:
             take_up(run, state, display)
         if size and not quiet:

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ukemi.errors import UserError
+from ukemi.fused import fusable
 from ukemi.schema import called
 from ukemi.spaces import BUILT_IN, Gene, Space
 from ukemi.variations.kaist import kaist
@@ -43,12 +44,24 @@ def vary(images_NCHW: Tensor, genes_NG: Tensor, space: Space) -> Tensor:
         raise UserError(
             f"genes: {space.genes[at].name} of row {row} should be a finite number, not {float(genes_NG[row, at])}."
         )
+    if space.protocol == "ukemi" and all(gene.kernel is None for gene in space.genes):
+        return _fused(images_NCHW, genes_NG, tuple(gene.name for gene in space.genes))
     values = {gene.name: genes_NG[:, at] for at, gene in enumerate(space.genes) if gene.kernel is None}
     out = _PROTOCOLS[space.protocol](images_NCHW, values)
     for at, gene in enumerate(space.genes):
         if gene.kernel is not None:
             out = _own(gene, out, genes_NG[:, at])
-    return out.clamp(0, 1) if out is images_NCHW else out.clamp_(0, 1)
+    return _clamped(out, images_NCHW)
+
+
+@fusable
+def _fused(images_NCHW: Tensor, genes_NG: Tensor, names: tuple[str, ...]) -> Tensor:
+    return _clamped(_one_warp(images_NCHW, dict(zip(names, genes_NG.unbind(1), strict=True))), images_NCHW)
+
+
+def _clamped(out_NCHW: Tensor, images_NCHW: Tensor) -> Tensor:
+    """In [0, 1], in place where that is not the caller's."""
+    return out_NCHW.clamp(0, 1) if out_NCHW is images_NCHW else out_NCHW.clamp_(0, 1)
 
 
 def _one_warp(images_NCHW: Tensor, values: dict[str, Tensor]) -> Tensor:
@@ -123,8 +136,12 @@ def sampling_grid(values: dict[str, Tensor], height: int, width: int) -> Tensor:
     y_u, y_v, y_1 = sin / zoom, (cos - sin * shear) / zoom, -sin * right - cos * down
     u_W = torch.arange(width, device=some.device, dtype=some.dtype) - (width - 1) / 2
     v_H = torch.arange(height, device=some.device, dtype=some.dtype) - (height - 1) / 2
-    # a point (x, y) as one complex number: the sum is vectorised and already lies in memory as grid_sample wants it
-    across_NW = torch.complex((2 / width * x_u)[:, None] * u_W, (2 / height * y_u)[:, None] * u_W)
+    across_x_NW, across_y_NW = (2 / width * x_u)[:, None] * u_W, (2 / height * y_u)[:, None] * u_W
     along_x_NH = (2 / width * x_v)[:, None] * v_H + (2 / width * x_1)[:, None]
     along_y_NH = (2 / height * y_v)[:, None] * v_H + (2 / height * y_1)[:, None]
-    return torch.view_as_real(across_NW[:, None, :] + torch.complex(along_x_NH, along_y_NH)[:, :, None])
+    if torch.compiler.is_compiling():  # one kernel in any case, but none for complex numbers
+        x_NHW, y_NHW = across_x_NW[:, None] + along_x_NH[..., None], across_y_NW[:, None] + along_y_NH[..., None]
+        return torch.stack([x_NHW, y_NHW], -1)
+    # a point (x, y) as one complex number: the sum is vectorised and already lies in memory as grid_sample wants it
+    across_NW, along_NH = torch.complex(across_x_NW, across_y_NW), torch.complex(along_x_NH, along_y_NH)
+    return torch.view_as_real(across_NW[:, None, :] + along_NH[:, :, None])
