@@ -21,10 +21,12 @@ from ukemi import named_grid, vary
 from ukemi.comparing import Comparison
 from ukemi.comparing.outcomes import Outcome
 from ukemi.comparing.result import CaseResult
-from ukemi.comparing.shown import Shown
+from ukemi.comparing.shown import ASKED, Shown
+from ukemi.measures.doubts import Doubted, Doubts
 from ukemi.measures.examples import Broken, Sweep, Terrain, swept_axes
 from ukemi.measures.sensitivity import Landscape, landscape_axes
 from ukemi.reports import write_comparison
+from ukemi.uncertainty import Uncertainty
 
 METHODS = ("standard", "random", "worst-of-10", "sensei")
 SEEDS, EPOCHS, BROKEN, NEAR, TESTED = 5, 30, 10, 4, 1000
@@ -79,7 +81,14 @@ def _shown(side: int, grid: str, classes: tuple[str, ...], seed: int) -> Shown:
         gallery,
         tuple(Terrain(at, images[at], 0, scene) for at in range(NEAR)),
         tuple(Sweep(at, images[at], 0, swept, guesses, sure) for at in range(NEAR)),
+        Doubts(_asked(classes, generator), _asked(classes, generator), inserted=True),
     )
+
+
+def _asked(classes: tuple[str, ...], generator: torch.Generator) -> Doubted:
+    metrics = [torch.rand(ASKED, generator=generator) for _ in range(5)]
+    at = torch.arange(ASKED)
+    return Doubted(at, at % len(classes), Uncertainty((at + 1) % len(classes), *metrics, passes=20))
 
 
 def opened(page: Path, times: int, chromium: str = CHROMIUM) -> list[float]:

@@ -8,8 +8,9 @@ from torch import nn
 
 from ukemi import robust_accuracy
 from ukemi.comparing.plan import Measured
-from ukemi.comparing.shown import GALLERY, NEAR, read_shown, shown_path, write_shown
+from ukemi.comparing.shown import ASKED, GALLERY, NEAR, read_shown, shown_path, write_shown
 from ukemi.data import DataSet
+from ukemi.measures.doubts import doubts
 from ukemi.measures.examples import broken_images, drawn, sweeps, terrains
 from ukemi.spaces import named_grid
 from ukemi.training import Run
@@ -39,6 +40,27 @@ def test_what_is_written_is_read(grid: str, tiny_net: nn.Module, fashion: DataSe
     for swept, again in zip(shown.sweeps, sweeps(model, test, space, near), strict=True):
         assert (swept.index, swept.guesses, swept.axes) == (again.index, again.guesses, again.axes)
         assert torch.equal(torch.tensor(swept.confidences), torch.tensor(again.confidences))
+    sure, asked = shown.doubts, doubts(model, test, found, images=ASKED)
+    assert sure is not None and asked is not None and len(asked.broken.found) > 0 and sure.inserted == asked.inserted
+    assert (sure.limit, sure.unnoticed, sure.auroc) == (asked.limit, asked.unnoticed, asked.auroc)
+    for one, other in ((sure.recognised, asked.recognised), (sure.broken, asked.broken)):
+        assert torch.equal(one.index, other.index) and torch.equal(one.labels, other.labels)
+        assert torch.equal(one.found.vr, other.found.vr) and one.found.passes == other.found.passes
+
+
+def test_a_run_whose_model_takes_no_dropout_has_no_doubts(fashion: DataSet, tmp_path: Path) -> None:
+    class Sums(nn.Module):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            rows = images.flatten(1)
+            return torch.stack([part.sum(1) for part in rows.split(rows.shape[1] // 9, 1)], 1)[:, :10]
+
+    test = fashion.test.take(torch.arange(60))
+    space, rows = named_grid("t2-27", test.size)
+    found = robust_accuracy(Sums(), test.batch(torch.arange(60), "cpu").images, test.labels, space, rows)
+    run, measured = Run(tmp_path), Measured(("t2-27",), 60, {}, None)
+    write_shown(run, measured, Sums(), test, found)
+    shown = read_shown(run, measured)
+    assert shown is not None and shown.doubts is None and len(shown.terrains) == NEAR
 
 
 def test_a_damaged_file_is_no_pictures(tmp_path: Path) -> None:

@@ -17,9 +17,11 @@ from comparison_samples import CASE, OUTCOMES, comparison, outcome
 
 from ukemi.comparing.outcomes import Outcome
 from ukemi.comparing.result import CaseResult
-from ukemi.reports import comparison_answer, comparison_tables, comparison_texts, write_comparison
+from ukemi.comparing.shown import ASKED
+from ukemi.reports import comparison_answer, comparison_tables, comparison_texts, words, write_comparison
 from ukemi.reports.comparison import difference_rows, measure_rows
 from ukemi.reports.comparison_costs import cost_said, loss_said
+from ukemi.reports.doubts import doubts_compared
 from ukemi.reports.page import flat
 from ukemi.reports.side_by_side import gallery_of, same_seed
 from ukemi.reports.texts import Rows, as_latex, as_markdown
@@ -246,6 +248,29 @@ def test_of_several_cases_each_shows_one_image_and_can_be_chosen(tmp_path: Path)
     assert len([one for one in page.all("div") if one.get("class") == "card sweep"]) == 2
     assert [one["name"] for one in page.all("select")] == ["case", "method", "label", "guess", "gene"]
     assert len([one for one in page.all("li") if one.get("data-case")]) == 200
+
+
+def test_what_goes_unnoticed_is_shown_per_method(tmp_path: Path) -> None:
+    found = page_load().comparison(8)
+    case = found.cases[0]
+    first, *_ = found.methods
+    case.shown[first] = {seed: replace(one, doubts=None) for seed, one in case.shown[first].items()}
+    write_comparison(tmp_path, found, command="ukemi compare")
+    page = read(tmp_path / "page.html")
+    said = page.said()
+    assert "Do they notice?" in said and "20 passes with dropout of 0.2 before its classifier" in said
+    drawn = [svg["aria-label"] or "" for svg in page.all("svg") if "scatter" in (svg.get("class") or "")]
+    assert len(drawn) == len(found.methods) - 1 and not any(one.startswith(f"{first}:") for one in drawn)
+    (told,) = doubts_compared(found)
+    asked = [one.doubts for one in case.shown["sensei"].values() if one.doubts]
+    share = sum(one.unnoticed / ASKED for one in asked) / len(asked)
+    row = next(row for row in told["rows"] if row[0] == "sensei")
+    assert row[:3] == ("sensei", len(asked), words.percent(share)) and len(asked) == 5
+
+
+def test_a_comparison_that_asked_nobody_says_nothing_of_it(tmp_path: Path) -> None:
+    write_comparison(tmp_path, comparison(), command="ukemi compare")
+    assert "Do they notice?" not in read(tmp_path / "page.html").said() and not doubts_compared(comparison())
 
 
 def test_curves_stand_before_pictures(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""The pictures of a run that the page shows: what breaks it, and the same few images as all other runs from near.
+"""What the page shows of a run beside its numbers: pictures of what breaks it, the same few images as all other runs
+from near, and how sure it was of what broke it.
 
 They lie in a file of their own beside the outcome, so that numbers stay small and runs without pictures stay readable.
 """
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from ukemi.comparing.plan import Measured
 from ukemi.data import Data
 from ukemi.errors import UserError
+from ukemi.measures.doubts import Doubted, Doubts, doubts
 from ukemi.measures.examples import (
     Broken,
     Sweep,
@@ -28,13 +30,16 @@ from ukemi.measures.sensitivity import Landscape, landscape_axes
 from ukemi.spaces import Space, named_grid
 from ukemi.training import Run
 from ukemi.training.checkpoints import Checkpoint, read_checkpoint, write_checkpoint
+from ukemi.uncertainty import Uncertainty
 from ukemi.variations import vary
 
 KIND = "shown"
 SCHEMA = 1
 """Version of the fields: raised when one changes its meaning or goes."""
-GALLERY, NEAR = 10, 4
-"""broken images of a run, and images that every run shows from near"""
+GALLERY, NEAR, ASKED = 10, 4, 100
+"""broken images of a run; images that every run shows from near; variants, and images, of which it is asked how sure
+it is"""
+DOUBTED, METRICS = ("recognised", "broken"), ("prediction", "confidence", "pcs", "vr", "pe", "mi")
 SEED = 0
 """draws them: the same ones for all runs, whatever their seed"""
 
@@ -49,6 +54,7 @@ class Shown:
     terrains: tuple[Terrain, ...]
     sweeps: tuple[Sweep, ...]
     """of the same images as the terrains"""
+    doubts: Doubts | None = None
 
 
 def shown_path(run: Run, measured: Measured) -> Path:
@@ -65,8 +71,11 @@ def write_shown(run: Run, measured: Measured, model: nn.Module, test: Data, foun
         broken,
         terrains(model, test, found.space, near),
         sweeps(model, test, found.space, near),
+        doubts(model, test, found, images=ASKED, seed=SEED),
     )
-    values = {"kind": KIND, "shown_schema": SCHEMA, "classes": list(test.classes)}
+    values: dict[str, Any] = {"kind": KIND, "shown_schema": SCHEMA, "classes": list(test.classes)}
+    if shown.doubts:
+        values |= {"passes": shown.doubts.broken.found.passes, "dropout_inserted": shown.doubts.inserted}
     write_checkpoint(shown_path(run, measured), _tensors(shown), values)
 
 
@@ -95,6 +104,11 @@ def _tensors(shown: Shown) -> dict[str, Tensor]:
         found["near.wrong"] = torch.stack([one.landscape.wrong for one in shown.terrains])
         found["near.guesses"] = torch.tensor([sum(one.guesses, ()) for one in shown.sweeps])
         found["near.confidences"] = torch.tensor([sum(one.confidences, ()) for one in shown.sweeps])
+    if shown.doubts:
+        for part in DOUBTED:
+            one: Doubted = getattr(shown.doubts, part)
+            own = {"index": one.index, "label": one.labels} | {name: getattr(one.found, name) for name in METRICS}
+            found |= {f"asked.{part}.{name}": values for name, values in own.items()}
     return found
 
 
@@ -112,7 +126,19 @@ def _shown(read: Checkpoint, measured: Measured) -> Shown:
     size = (28, 28) if images is None else (int(images.shape[2]), int(images.shape[3]))
     space, _ = named_grid(measured.grids[0], size)
     grounds, swept = _near(near, space) if near else ((), ())
-    return Shown(space, tuple(read.values["classes"]), _broken(broken, space) if broken else (), grounds, swept)
+    gallery = _broken(broken, space) if broken else ()
+    return Shown(space, tuple(read.values["classes"]), gallery, grounds, swept, _doubts(read))
+
+
+def _doubts(read: Checkpoint) -> Doubts | None:
+    kept = {part: read.part(f"asked.{part}") for part in DOUBTED}
+    if not all(kept.values()):
+        return None
+    asked = {}
+    for part, own in kept.items():
+        metrics: dict[str, Any] = {name: own[name] for name in METRICS}
+        asked[part] = Doubted(own["index"], own["label"], Uncertainty(**metrics, passes=read.values["passes"]))
+    return Doubts(**asked, inserted=read.values["dropout_inserted"])
 
 
 def _broken(kept: dict[str, Tensor], space: Space) -> tuple[Broken, ...]:

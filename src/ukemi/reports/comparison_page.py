@@ -22,6 +22,7 @@ from ukemi.reports.comparison import (
 )
 from ukemi.reports.costs import PARTS, Cost, section, spent
 from ukemi.reports.curves import Curves
+from ukemi.reports.doubts import doubts_compared, legend
 from ukemi.reports.genes import gene_histories
 from ukemi.reports.method_settings import over_setting
 from ukemi.reports.page import flat, template
@@ -58,6 +59,8 @@ def write_comparison(folder: Path, found: Comparison, *, command: str, notes: Se
         seeds=words.plural(len(found.seeds), "seed") if len(found.seeds) >= FEWEST else "",
         near=near_images(found),
         gallery=gallery_of(found),
+        noticed=doubts_compared(found),
+        asked_legend=legend(),
         ramp=maps.ramp(),
         histories=_histories(found),
         curves=_curves(found),

@@ -1,11 +1,16 @@
 """Whether a model notices that it breaks: the scatter of PCS and VR, and what it says."""
 
+from statistics import fmean
 from typing import Any
 
+from ukemi.comparing import Comparison
+from ukemi.comparing.result import CaseResult
 from ukemi.measures.doubts import PASSES, RATE, Doubted, Doubts
 from ukemi.reports import charts, words
 from ukemi.reports.charts import Series
+from ukemi.reports.curves import Curves
 from ukemi.reports.gallery import name_of
+from ukemi.reports.side_by_side import same_seed
 
 NAMES = ("recognised unchanged", "the variant that broke it")
 
@@ -14,15 +19,47 @@ def doubts_section(found: Doubts | None, classes: tuple[str, ...]) -> dict[str, 
     """What the template shows; nothing where nothing was asked."""
     if found is None:
         return None
-    sources = dict(zip(NAMES, (found.recognised, found.broken), strict=True))
-    series = [_series(name, one, at, classes) for at, (name, one) in enumerate(sources.items())]
-    return {
-        "said": _said(found),
-        "legend": [(one.name, charts.swatch(one.style)) for one in series],
-        "svg": charts.scatter(
-            series, title="Images and broken variants by PCS and VR", x_label="PCS", y_label="VR", x_rules=[found.limit]
-        ),
-    }
+    return {"said": _said(found), "legend": legend(), "svg": _scatter(found, classes, "Images and broken variants")}
+
+
+def doubts_compared(found: Comparison) -> list[dict[str, Any]]:
+    """The same of every method, per case: numbers over all seeds, the scatter of one seed that most methods have."""
+    return [one for one in (_compared(case) for case in found.run_cases()) if one["rows"]]
+
+
+def legend() -> list[tuple[str, Any]]:
+    return [(name, charts.swatch(at)) for at, name in enumerate(NAMES)]
+
+
+def _compared(case: CaseResult) -> dict[str, Any]:
+    asked = {method: [one.doubts for one in seeds.values() if one.doubts] for method, seeds in case.shown.items()}
+    rows = [
+        (
+            method,
+            len(some),
+            words.percent(fmean(one.unnoticed / len(one.broken.found) for one in some)),
+            *(words.percent(fmean(one.auroc[name] for one in some)) for name in ("pcs", "vr")),
+        )
+        for method, some in asked.items()
+        if some
+    ]
+    figures = [
+        Curves(method, _scatter(one.doubts, one.classes, f"{method}: images and broken variants"), ())
+        for method, one in same_seed(case).items()
+        if one.doubts
+    ]
+    inserted = any(one.inserted for some in asked.values() for one in some)
+    return {"name": case.name, "rows": rows, "figures": figures, "masks": _masks(inserted), "passes": PASSES}
+
+
+def _scatter(found: Doubts, classes: tuple[str, ...], title: str) -> Any:
+    sources = zip(NAMES, (found.recognised, found.broken), strict=True)
+    series = [_series(name, one, at, classes) for at, (name, one) in enumerate(sources)]
+    return charts.scatter(series, title=f"{title} by PCS and VR", x_label="PCS", y_label="VR", x_rules=[found.limit])
+
+
+def _masks(inserted: bool) -> str:
+    return f"dropout of {RATE:g} before its classifier" if inserted else "its own dropout"
 
 
 def doubts_summary(found: Doubts | None) -> dict[str, Any] | None:
@@ -42,14 +79,14 @@ def doubts_summary(found: Doubts | None) -> dict[str, Any] | None:
 
 def _said(found: Doubts) -> list[str]:
     broken, share = len(found.broken.found), found.unnoticed / len(found.broken.found)
-    masks = f"dropout of {RATE:g} before its classifier" if found.inserted else "its own dropout"
     return [
         f"Of {words.plural(broken, 'variant')} that break it, it is as sure of {words.count(found.unnoticed)}"
         f" ({words.percent(share, 0)}) as of three quarters of the images that it recognises: right of the"
         f" dashed line, PCS {words.plain(found.limit, 2)} or more.",
-        f"PCS is the lead of the first class over the second; VR is the share of {PASSES} passes with {masks} that"
-        f" change the answer. A broken variant has the lower PCS in {words.percent(found.auroc['pcs'], 0)} of all pairs"
-        f" (50 % is chance), and the higher VR in {words.percent(found.auroc['vr'], 0)}.",
+        f"PCS is the lead of the first class over the second; VR is the share of {PASSES} passes with"
+        f" {_masks(found.inserted)} that change the answer. A broken variant has the lower PCS in"
+        f" {words.percent(found.auroc['pcs'], 0)} of all pairs (50 % is chance), and the higher VR in"
+        f" {words.percent(found.auroc['vr'], 0)}.",
     ]
 
 
