@@ -180,6 +180,11 @@ def chosen_losses(lines: list[Line]) -> str:
     return text
 
 
+def plain(line: Line) -> str:
+    """A cell's name without its network."""
+    return str(line["name"]).removesuffix(", resnet20")
+
+
 def gains(lines: list[dict[str, Any]], args: argparse.Namespace) -> str:
     """Does the search beat worst-of-10? Points of robust accuracy above it, seed by seed, at equal scoring passes."""
     text = "\n## Does the search beat worst-of-10?\n\nPoints of robust accuracy above worst-of-10 with the same seed,"
@@ -192,9 +197,9 @@ def gains(lines: list[dict[str, Any]], args: argparse.Namespace) -> str:
     for group, same in dict.fromkeys((cell["group"], cell.get("same")) for cell in cells(args.cells, args.groups)):
         if not group.startswith("search-or-luck"):
             continue
-        shared = [line for line in lines if line["group"] == same and line["name"] in ("sensei", "worst-of-10")]
+        shared = [line for line in lines if line["group"] == same and plain(line) in ("sensei", "worst-of-10")]
         own = {
-            (line["name"], line["seed"]): line["robust"] for line in lines if line["group"] == group or line in shared
+            (plain(line), line["seed"]): line["robust"] for line in lines if line["group"] == group or line in shared
         }
         base = {seed: robust for (name, seed), robust in own.items() if name.startswith("worst-of")}
         row = []
