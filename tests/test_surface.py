@@ -143,7 +143,7 @@ FLAGS = {
     **dict.fromkeys(
         PRESETS,
         """cap coin compete crossing crossover edge first fitness identity invalid keep mutation name parents population
-        selection skip skipped threshold warmup when""",
+        selection skip skipped threshold warmup warmup-on when""",
     ),
     "styx": "data-ratio masks mutator name pixel-ratio pixels redraw sigma",
     "cross-entropy": "name",

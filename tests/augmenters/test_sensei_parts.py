@@ -272,3 +272,24 @@ def test_who_writes_into_the_images_is_named(tiny_net: nn.Module, fashion: DataS
         Sensei(T3, samples=8)(InPlace(), images, labels, index, 1)
     with pytest.raises(UserError, match="fitness: dimmed writes into the images"):
         Sensei(T3, samples=8, fitness=dimmed)(tiny_net.double(), images, labels, index, 1)
+
+
+@pytest.mark.parametrize("options", [{}, {"skip": "loss"}], ids=["all", "skipping"])
+def test_a_warm_up_trains_on_the_images_or_on_random_variants(
+    options: dict[str, Any], tiny_net: nn.Module, fashion: DataSet
+) -> None:
+    images, labels, index = rows(fashion)
+    model = tiny_net.double()
+    clean = Sensei(T3, samples=8, seed=3, warmup=2, **options)
+    drawn = Sensei(T3, samples=8, seed=3, warmup=2, warmup_on="random", **options)
+    seen = []
+    for epoch in range(2):
+        assert torch.equal(clean(model, images, labels, index, epoch), images) and clean.genes is None
+        genes = T3.sample(index, seed=3, epoch=epoch)[:, 0]
+        seen.append(drawn(model, images, labels, index, epoch))
+        assert torch.equal(seen[-1], vary(images, genes, T3)) and drawn.genes is not None
+        assert torch.equal(drawn.genes, genes) and drawn.forwards == clean.forwards == 0
+    assert not torch.equal(*seen) and not torch.equal(seen[0], images)
+    # the search itself begins as if nothing had been
+    assert torch.equal(*(one(model, images, labels, index, 2) for one in (clean, drawn)))
+    assert drawn.forwards == clean.forwards >= 80

@@ -42,7 +42,9 @@ class SenseiSettings(AugmenterConfig):
     identity: bool = False
     """Put the unchanged image into the first population."""
     warmup: int = Field(1, ge=0)
-    """Epochs on the images as they are before the search begins."""
+    """Epochs before the search begins."""
+    warmup_on: Literal["clean", "random"] = "clean"
+    """What those epochs train on: the images as they are (the papers), or a random variant of each."""
     fitness: Named = "cross-entropy"
     """What is searched for: cross-entropy, margin, kl, neuron-coverage, … (see `ukemi augmenters`), or
     package.module:name."""
@@ -153,7 +155,7 @@ class SenseiReleasedConfig(SenseiSettings):
     identity: bool = True
     """Put the unchanged image into the first population."""
     warmup: int = Field(0, ge=0)
-    """Epochs on the images as they are before the search begins."""
+    """Epochs before the search begins."""
     fitness: Named = "binary-cross-entropy"
     """What is searched for: summed binary cross-entropy here; any of `ukemi augmenters` or package.module:name."""
     coin: Literal["child", "batch"] = "batch"

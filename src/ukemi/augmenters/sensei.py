@@ -145,7 +145,9 @@ class Sensei(Searching):
             raise UserError(f'augmenter: when="epoch" needs begin_epoch(model, data, {epoch}) before its batches.')
         self._turn(store, epoch)
         if epoch < self.settings.warmup:
-            self.genes = None
+            drawn = self.settings.warmup_on == "random"
+            self.genes = self.space.sample(index, seed=self.seed, epoch=epoch)[:, 0] if drawn else None
+            images = images if self.genes is None else vary(images, self.genes, self.space)
             return self.flipped(images, index, epoch)
         if self.settings.when == "batch":
             return self._trained(model, images, labels, index, epoch)
