@@ -293,3 +293,16 @@ def test_a_warm_up_trains_on_the_images_or_on_random_variants(
     # the search itself begins as if nothing had been
     assert torch.equal(*(one(model, images, labels, index, 2) for one in (clean, drawn)))
     assert drawn.forwards == clean.forwards >= 80
+
+
+@pytest.mark.parametrize("preset", ["sensei-sa", "sensei-released"])
+def test_labels_and_index_may_be_int32(preset: str, tiny_net: nn.Module, fashion: DataSet) -> None:
+    images, labels, index = rows(fashion)
+    model, found = tiny_net.double().eval(), []
+    for kind in (torch.int64, torch.int32):
+        sensei = Sensei(T3, samples=8, settings=preset, skip="loss", threshold=2.5)
+        for epoch in range(4):
+            out = sensei(model, images, labels.to(kind), index.to(kind), epoch)
+            sensei.observe(index.to(kind), model(out), labels.to(kind))
+        found.append((out, sensei.forwards))
+    assert torch.equal(found[0][0], found[1][0]) and found[0][1] == found[1][1]

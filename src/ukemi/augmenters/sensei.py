@@ -170,9 +170,9 @@ class Sensei(Searching):
         check_rows("labels", labels, logits)
         store.check(index)
         if self._binary:
-            losses_N = summed_binary(logits.float(), labels)
+            losses_N = summed_binary(logits.float(), labels.long())
         else:
-            losses_N = F.cross_entropy(logits.float(), labels, reduction="none")
+            losses_N = F.cross_entropy(logits.float(), labels.long(), reduction="none")
         awake_N = ~self._holds(losses_N, logits.argmax(1) == labels)
         store.coming[index] = torch.where(store.waiting[index], awake_N, store.coming[index])
         store.waiting[index] = False
