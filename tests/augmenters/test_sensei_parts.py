@@ -306,3 +306,21 @@ def test_labels_and_index_may_be_int32(preset: str, tiny_net: nn.Module, fashion
             sensei.observe(index.to(kind), model(out), labels.to(kind))
         found.append((out, sensei.forwards))
     assert torch.equal(found[0][0], found[1][0]) and found[0][1] == found[1][1]
+
+
+@pytest.mark.parametrize("options", [{}, {"when": "epoch"}, {"skip": "loss"}], ids=["batch", "epoch", "skipping"])
+def test_data_that_the_store_has_no_room_for_are_refused_at_once(
+    options: dict[str, Any], tiny_net: nn.Module, fashion: DataSet
+) -> None:
+    few = fashion.train.take(torch.arange(8))
+    with pytest.raises(UserError, match="index: 7 is outside the store of 4 samples"):
+        Sensei(T3, samples=4, warmup=0, **options).begin_epoch(tiny_net, few, 0)
+
+
+def test_however_small_a_share_somebody_lives_on(tiny_net: nn.Module, fashion: DataSet) -> None:
+    images, labels, index = rows(fashion)
+    for compete in (False, True):
+        sensei = Sensei(T3, samples=8, keep=1e-12, compete=compete)
+        assert sensei.survivors == 1
+        for epoch in range(3):
+            sensei(tiny_net.double(), images, labels, index, epoch)

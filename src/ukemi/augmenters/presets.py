@@ -77,7 +77,7 @@ class SenseiSettings(AugmenterConfig):
     def survivors(self) -> int:
         """Roulette and tournament draw as many as the population; elitism and anyone's own keep a share of it."""
         select = chosen(self.selection, SELECTIONS, "augmenter.selection")
-        return self.population if select in (roulette, tournament) else ceil(self.keep * self.population - 1e-9)
+        return self.population if select in (roulette, tournament) else max(1, ceil(self.keep * self.population - 1e-9))
 
     def breeding(self) -> Breeding:
         return Breeding(
