@@ -10,9 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from ukemi import T3, Augmenter, Sensei, UserError, WorstOf, vary
+from ukemi.augmenters.presets import PRESETS
 from ukemi.data import DataSet
 from ukemi.fitness import Scored
 from ukemi.genetics import Breeding, bred, first_population, operators, unpacked
+from ukemi.spaces import Gene, Space
 
 
 def rows(data: DataSet, count: int = 8) -> tuple[Tensor, Tensor, Tensor]:
@@ -324,3 +326,10 @@ def test_however_small_a_share_somebody_lives_on(tiny_net: nn.Module, fashion: D
         assert sensei.survivors == 1
         for epoch in range(3):
             sensei(tiny_net.double(), images, labels, index, epoch)
+
+
+def test_a_grid_too_large_to_be_dealt_is_refused_before_a_run_begins() -> None:
+    wide = Space(tuple(Gene(f"g{at}", 0, 1, 0, 1, kernel=lambda x, v: x) for at in range(11)))
+    with pytest.raises(UserError, match=r"augmenter\.first: a grid is dealt for at most 10 genes"):
+        PRESETS["sensei-released"]().build(wide, 0, False)
+    PRESETS["sensei-released"](first="random").build(wide, 0, False)
