@@ -113,8 +113,8 @@ def run(args: argparse.Namespace) -> None:
         with tempfile.TemporaryDirectory() as folder:
             config = told(cell, key["seed"], args, Path(folder) / "run")
             line = {**key, **measured(config, cell, args.validation > 0), **about}
-        line |= {"epochs": config.epochs, "grid": cell["grid"], "compiled": config.compile, "shared": args.shared}
-        append(args.out, line)
+        line |= {"epochs": config.epochs, "grid": cell["grid"], "shared": args.shared}
+        append(args.out, line | {"compiled": config.compile, "autotuned": config.autotune})
         shown = {name: round(line[name], 4) for name in ("accuracy", "robust", "seconds", "epoch_seconds")}
         print({**key, **shown}, flush=True)
 
@@ -153,13 +153,18 @@ def rows(table: list[dict[str, Any]], lines: list[Line]) -> str:
             text += f"| {cell['name']} | open | | | {cell['grid']} | {about[0]} | {about[1]} | | | | |\n"
             continue
         text += f"| {cell['name']} | {len(own)} | {spread(own, 'accuracy')} | {spread(own, 'robust')} |"
-        as_told = cell.get("compile", False)
-        alone = [line for line in own if not line.get("shared") and line.get("compiled", as_told) == as_told]
+        alone = [line for line in own if not line.get("shared") and _as_told(line, cell)]
         text += f" {cell['grid']} | {about[0]} | {about[1]} | {own[0]['epochs']} | {spread(alone, 'seconds', 1)} |"
         saved = sum(line["scoring_forwards_saved"] for line in own)
         share = saved / max(1, saved + sum(line["scoring_forwards"] for line in own))
         text += f" {spread(alone, 'epoch_seconds', 1)} | {f'{share:.0%}' if saved else ''} |\n"
     return text + "".join(f"\n{cell['name']}: {cell['note']}\n" for cell in table if "note" in cell)
+
+
+def _as_told(line: Line, cell: dict[str, Any]) -> bool:
+    """Whether it was trained as its cell says; older lines, which do not tell, were."""
+    told = {"compiled": cell.get("compile", False), "autotuned": cell.get("autotune", False)}
+    return all(line.get(name, value) == value for name, value in told.items())
 
 
 def chosen_losses(lines: list[Line]) -> str:

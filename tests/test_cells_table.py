@@ -50,3 +50,18 @@ def test_groups_share_settings_methods_and_the_papers_figures(script: ModuleType
     assert other == {**shared, "name": "other", "augmenter": {"name": "random"}, "paper": 7}
     assert own == {"group": "two", "name": "own", "data": "fashion-mini", "epochs": 9}
     assert [cell["name"] for cell in script.cells(tmp_path / "cells.toml", ["two", "one"])] == ["own", "plain", "other"]
+
+
+def test_seconds_are_those_of_lines_that_were_trained_as_told(script: ModuleType) -> None:
+    cell = {"name": "ukemi", "grid": "t3-81", "compile": True}
+    passes = {"scoring_forwards": 1, "scoring_forwards_saved": 0}
+    line = {"name": "ukemi", "accuracy": 0.5, "robust": 0.5, "epochs": 2, "epoch_seconds": 1.0, **passes}
+    lines = [
+        line | {"seconds": 10.0},
+        line | {"seconds": 20.0, "compiled": True, "autotuned": False},
+        line | {"seconds": 700.0, "compiled": True, "autotuned": True},
+        line | {"seconds": 900.0, "compiled": False, "autotuned": False},
+        line | {"seconds": 90.0, "compiled": True, "autotuned": False, "shared": True},
+    ]
+    (row,) = [row for row in script.rows([cell], lines).splitlines() if row.startswith("| ukemi")]
+    assert "| 15.0 ± 7.1 |" in row and row.startswith("| ukemi | 5 |")

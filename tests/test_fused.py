@@ -116,3 +116,20 @@ def test_only_inside_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
             assert float(doubled(one)[0]) == 3
         assert float(doubled(one)[0]) == 3  # the inner one ended, the outer one did not
     assert float(doubled(one)[0]) == 2 and len(made) == 1 and doubled.__name__ == "doubled"
+
+
+def test_tensors_are_the_callers_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mark left on a batch would have its network compiled anew, for any batch size."""
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    given: list[Tensor] = []
+
+    @fusable
+    def kept(x: Tensor, names: tuple[str, ...]) -> Tensor:
+        given.append(x)
+        return x * len(names)
+
+    x = torch.ones(3, 2)
+    before = dict(vars(x))
+    with compiled("cpu"):
+        kept(x, ("one",))
+    assert vars(x) == before and vars(given[0]) != before and torch.equal(given[0], x)

@@ -32,13 +32,18 @@ def fusable(function: Callable[Given, Made], *, sizes: bool = False) -> Callable
             return function(*given, **named)
         if not kernels:
             kernels.append(torch.compile(function, dynamic=True if sizes else None))
-        if not sizes:
-            for one in given:
-                if isinstance(one, Tensor) and one.ndim:
-                    torch._dynamo.maybe_mark_dynamic(one, 0)
-        return kernels[0](*given, **named)
+        return kernels[0](*(given if sizes else map(_of_any_length, given)), **named)
 
     return run
+
+
+def _of_any_length(one: object) -> object:
+    """A tensor marked as one of any number of rows: a view, since the mark would make the caller's tensor a reason to
+    compile a network anew, for any batch size."""
+    if isinstance(one, Tensor) and one.ndim:
+        one = one.view_as(one)
+        torch._dynamo.maybe_mark_dynamic(one, 0)
+    return one
 
 
 @contextmanager

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from ukemi import T3, Augmenter, Sensei, UserError, WorstOf, vary
+from ukemi.augmenters.presets import PRESETS
 from ukemi.data import DataSet
 from ukemi.fitness import Scored
 from ukemi.genetics import Breeding, bred, first_population, operators, unpacked
+from ukemi.spaces import Gene, Space
 
 
 def rows(data: DataSet, count: int = 8) -> tuple[Tensor, Tensor, Tensor]:
@@ -293,3 +295,41 @@ def test_a_warm_up_trains_on_the_images_or_on_random_variants(
     # the search itself begins as if nothing had been
     assert torch.equal(*(one(model, images, labels, index, 2) for one in (clean, drawn)))
     assert drawn.forwards == clean.forwards >= 80
+
+
+@pytest.mark.parametrize("preset", ["sensei-sa", "sensei-released"])
+def test_labels_and_index_may_be_int32(preset: str, tiny_net: nn.Module, fashion: DataSet) -> None:
+    images, labels, index = rows(fashion)
+    model, found = tiny_net.double().eval(), []
+    for kind in (torch.int64, torch.int32):
+        sensei = Sensei(T3, samples=8, settings=preset, skip="loss", threshold=2.5)
+        for epoch in range(4):
+            out = sensei(model, images, labels.to(kind), index.to(kind), epoch)
+            sensei.observe(index.to(kind), model(out), labels.to(kind))
+        found.append((out, sensei.forwards))
+    assert torch.equal(found[0][0], found[1][0]) and found[0][1] == found[1][1]
+
+
+@pytest.mark.parametrize("options", [{}, {"when": "epoch"}, {"skip": "loss"}], ids=["batch", "epoch", "skipping"])
+def test_data_that_the_store_has_no_room_for_are_refused_at_once(
+    options: dict[str, Any], tiny_net: nn.Module, fashion: DataSet
+) -> None:
+    few = fashion.train.take(torch.arange(8))
+    with pytest.raises(UserError, match="index: 7 is outside the store of 4 samples"):
+        Sensei(T3, samples=4, warmup=0, **options).begin_epoch(tiny_net, few, 0)
+
+
+def test_however_small_a_share_somebody_lives_on(tiny_net: nn.Module, fashion: DataSet) -> None:
+    images, labels, index = rows(fashion)
+    for compete in (False, True):
+        sensei = Sensei(T3, samples=8, keep=1e-12, compete=compete)
+        assert sensei.survivors == 1
+        for epoch in range(3):
+            sensei(tiny_net.double(), images, labels, index, epoch)
+
+
+def test_a_grid_too_large_to_be_dealt_is_refused_before_a_run_begins() -> None:
+    wide = Space(tuple(Gene(f"g{at}", 0, 1, 0, 1, kernel=lambda x, v: x) for at in range(11)))
+    with pytest.raises(UserError, match=r"augmenter\.first: a grid is dealt for at most 10 genes"):
+        PRESETS["sensei-released"]().build(wide, 0, False)
+    PRESETS["sensei-released"](first="random").build(wide, 0, False)

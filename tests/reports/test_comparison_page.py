@@ -268,6 +268,22 @@ def test_what_goes_unnoticed_is_shown_per_method(tmp_path: Path) -> None:
     assert row[:3] == ("sensei", len(asked), words.percent(share)) and len(asked) == 5
 
 
+def test_networks_with_and_without_dropout_are_told_apart(tmp_path: Path) -> None:
+    found = page_load().comparison(8)
+    case = found.cases[0]
+    own = {
+        method: {
+            seed: replace(one, doubts=one.doubts and replace(one.doubts, inserted=False)) for seed, one in runs.items()
+        }
+        for method, runs in case.shown.items()
+    }
+    new, their_own = "dropout of 0.2 before its classifier", "its own dropout"
+    told = [case, replace(case, name="with dropout", shown=own)]
+    for cases, said in ((told[:1], new), (told[1:], their_own), (told, f"{their_own} (where it has none: {new})")):
+        write_comparison(tmp_path, replace(found, cases=tuple(cases)), command="ukemi compare")
+        assert f"20 passes with {said} that change the answer" in read(tmp_path / "page.html").said()
+
+
 def test_a_comparison_that_asked_nobody_says_nothing_of_it(tmp_path: Path) -> None:
     write_comparison(tmp_path, comparison(), command="ukemi compare")
     assert "Do they notice?" not in read(tmp_path / "page.html").said() and not doubts_compared(comparison())

@@ -113,7 +113,7 @@ class Victim:
     def climb(self, images: Tensor, weigh: Objective) -> Tensor:
         """The gradient at all images of their logits, weighed by `weigh(logits, labels or targets)` `[n, K]`.
 
-        It waits for nothing: whether the first logits are logits is asked at the next pass, with more work under way.
+        It waits for nothing: whether the first logits are logits is asked by `settle`, with more work under way.
         """
         found = []
         for part, own in zip(images.split(self._chunk), self.aims.split(self._chunk), strict=True):

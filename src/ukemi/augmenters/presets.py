@@ -3,12 +3,24 @@
 from math import ceil
 from typing import Annotated, ClassVar, Literal
 
+import torch
 from pydantic import Field, model_validator
 
 from ukemi.augmenters.base import Augmenter, AugmenterConfig
 from ukemi.errors import UserError
 from ukemi.fitness import fitness_of
-from ukemi.genetics import CROSSOVERS, MUTATIONS, SELECTIONS, Breeding, First, Invalid, Parents, roulette, tournament
+from ukemi.genetics import (
+    CROSSOVERS,
+    MUTATIONS,
+    SELECTIONS,
+    Breeding,
+    First,
+    Invalid,
+    Parents,
+    first_population,
+    roulette,
+    tournament,
+)
 from ukemi.schema import Fixed, Named, Number, chosen
 from ukemi.spaces import Space
 
@@ -77,7 +89,7 @@ class SenseiSettings(AugmenterConfig):
     def survivors(self) -> int:
         """Roulette and tournament draw as many as the population; elitism and anyone's own keep a share of it."""
         select = chosen(self.selection, SELECTIONS, "augmenter.selection")
-        return self.population if select in (roulette, tournament) else ceil(self.keep * self.population - 1e-9)
+        return self.population if select in (roulette, tournament) else max(1, ceil(self.keep * self.population - 1e-9))
 
     def breeding(self) -> Breeding:
         return Breeding(
@@ -93,6 +105,8 @@ class SenseiSettings(AugmenterConfig):
     def build(self, space: Space, seed: int, flips: bool) -> Augmenter:
         from ukemi.augmenters.sensei import Sensei  # it is made from these settings
 
+        if self.first == "grid":  # dealt to nobody: what has too many cards is refused before a run is written
+            first_population(torch.arange(0), self.population, space, seed=seed, first=self.first)
         return Sensei(space, seed=seed, flips=flips, settings=self)
 
 

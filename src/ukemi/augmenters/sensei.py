@@ -98,8 +98,9 @@ class Sensei(Searching):
         """Turns the flags, lets the fitness look at the data and, with `when="epoch"`, searches all samples."""
         if self.samples is None:
             self.samples = data.identities
-        device = home_of(model)
-        self._turn(self._stored(device), epoch)
+        store = self._stored(home_of(model))
+        store.check(data.index.cpu())
+        self._turn(store, epoch)
         if epoch < self.settings.warmup:
             return
         self.begin_fitness(model, data, epoch)
@@ -109,10 +110,9 @@ class Sensei(Searching):
 
     def _search_all(self, model: nn.Module, data: Data, epoch: int) -> None:
         """Every rank searches its rows of each batch."""
-        device = home_of(model)
         order = torch.arange(len(data)).split(BATCH)
         mine = [self.ranks.part(positions) for positions in order]
-        for batch in data.batches([positions for positions in mine if len(positions)], device):
+        for batch in data.batches([positions for positions in mine if len(positions)], home_of(model)):
             self._trained(model, batch.images, batch.labels, batch.index, epoch)
         for positions in mine:
             if not len(positions):  # of the last batch alone
@@ -170,9 +170,9 @@ class Sensei(Searching):
         check_rows("labels", labels, logits)
         store.check(index)
         if self._binary:
-            losses_N = summed_binary(logits.float(), labels)
+            losses_N = summed_binary(logits.float(), labels.long())
         else:
-            losses_N = F.cross_entropy(logits.float(), labels, reduction="none")
+            losses_N = F.cross_entropy(logits.float(), labels.long(), reduction="none")
         awake_N = ~self._holds(losses_N, logits.argmax(1) == labels)
         store.coming[index] = torch.where(store.waiting[index], awake_N, store.coming[index])
         store.waiting[index] = False

@@ -1,5 +1,6 @@
 """Whether a model notices that it breaks: the scatter of PCS and VR, and what it says."""
 
+from collections.abc import Iterable
 from statistics import fmean
 from typing import Any
 
@@ -24,7 +25,9 @@ def doubts_section(found: Doubts | None, classes: tuple[str, ...]) -> dict[str, 
 
 def doubts_compared(found: Comparison) -> list[dict[str, Any]]:
     """The same of every method, per case: numbers over all seeds, the scatter of one seed that most methods have."""
-    return [one for one in (_compared(case) for case in found.run_cases()) if one["rows"]]
+    cases = [one for one in map(_compared, found.run_cases()) if one["rows"]]
+    masks = _masks(inserted for one in cases for inserted in one["inserted"])
+    return [{**one, "masks": masks, "passes": PASSES} for one in cases]
 
 
 def legend() -> list[tuple[str, Any]]:
@@ -48,8 +51,8 @@ def _compared(case: CaseResult) -> dict[str, Any]:
         for method, one in same_seed(case).items()
         if one.doubts
     ]
-    inserted = any(one.inserted for some in asked.values() for one in some)
-    return {"name": case.name, "rows": rows, "figures": figures, "masks": _masks(inserted), "passes": PASSES}
+    inserted = {one.inserted for some in asked.values() for one in some}
+    return {"name": case.name, "rows": rows, "figures": figures, "inserted": inserted}
 
 
 def _scatter(found: Doubts, classes: tuple[str, ...], title: str) -> Any:
@@ -58,8 +61,12 @@ def _scatter(found: Doubts, classes: tuple[str, ...], title: str) -> Any:
     return charts.scatter(series, title=f"{title} by PCS and VR", x_label="PCS", y_label="VR", x_rules=[found.limit])
 
 
-def _masks(inserted: bool) -> str:
-    return f"dropout of {RATE:g} before its classifier" if inserted else "its own dropout"
+def _masks(inserted: Iterable[bool]) -> str:
+    """By whether a dropout was put into each of some networks."""
+    kinds, new = set(inserted), f"dropout of {RATE:g} before its classifier"
+    if len(kinds) > 1:
+        return f"its own dropout (where it has none: {new})"
+    return new if kinds == {True} else "its own dropout"
 
 
 def doubts_summary(found: Doubts | None) -> dict[str, Any] | None:
@@ -84,7 +91,7 @@ def _said(found: Doubts) -> list[str]:
         f" ({words.percent(share, 0)}) as of three quarters of the images that it recognises: right of the"
         f" dashed line, PCS {words.plain(found.limit, 2)} or more.",
         f"PCS is the lead of the first class over the second; VR is the share of {PASSES} passes with"
-        f" {_masks(found.inserted)} that change the answer. A broken variant has the lower PCS in"
+        f" {_masks([found.inserted])} that change the answer. A broken variant has the lower PCS in"
         f" {words.percent(found.auroc['pcs'], 0)} of all pairs (50 % is chance), and the higher VR in"
         f" {words.percent(found.auroc['vr'], 0)}.",
     ]
