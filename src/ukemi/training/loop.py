@@ -110,14 +110,14 @@ def _train(config: TrainConfig, resume: bool, quiet: bool, ranks: Ranks) -> Run:
 
 
 def rehearse(config: TrainConfig, data: Data) -> None:
-    """What a training would refuse before its first step, refused now; nothing is written. On the CPU."""
+    """What a training would refuse before its first step, refused now, on the CPU; nothing is written."""
     _rehearse(config, _new_state(config, data, torch.device("cpu"), config.weights), data)
 
 
 def _rehearse(config: TrainConfig, state: State, data: Data) -> None:
-    few = data.batch(torch.arange(min(2, len(data))), home_of(state.model))
-    check_kernels(few.images, config.chosen_space())
-    with _precision(config, home_of(state.model)):
+    home = home_of(state.model)
+    check_kernels(data.batch(torch.arange(min(2, len(data))), home).images, config.chosen_space())
+    with _precision(config, home) if home.type == config.chosen_device().type else nullcontext():
         state.augmenter.rehearse(state.model, data)
         state.objective.rehearse(state.model, data)
 
