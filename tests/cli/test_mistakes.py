@@ -84,6 +84,9 @@ def test_bad_pictures(kind: str, folder: str, said: str, images: Path, capsys: p
         (["train", "--config", "bad.toml"], "is not valid TOML"),
         (["train", "--config", "unknown.toml"], "epoch is not a known field; known are data"),
         (["train", "--config", "range.toml"], "gene 'rotation': identity should lie in"),
+        (["train", "--config", "number.toml"], "augmenter: a name or a table is needed, but 3 was given."),
+        (["train", "--config", "truth.toml"], "epochs: should be a number, but True was given."),
+        (["train", "--config", "list.toml"], "out: should be a path, but ['a'] was given."),
         (["train", "--resume", "nothing"], "holds no run"),
         (["train", "--device", "cuda:99"], "device: 'cuda:99' is not there"),
         (["train", "--space", "t9"], "space: 't9' is none of"),
@@ -101,6 +104,8 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
 ) -> None:
     Path("bad.toml").write_text("= 3")
     Path("unknown.toml").write_text("epoch = 3")
+    for name, text in (("number", "augmenter = 3"), ("truth", "epochs = true"), ("list", 'out = ["a"]')):
+        Path(f"{name}.toml").write_text(text)
     Path("range.toml").write_text('[[genes]]\nname="rotation"\nlow=0\nhigh=30\nidentity=40\nstep=1\n')
     for name, value in (("nan", np.nan), ("wide", 2.0)):
         np.savez(f"{name}.npz", images=np.full((20, 8, 8), value, np.float32), labels=np.arange(20) % 2)
