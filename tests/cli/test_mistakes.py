@@ -1,6 +1,7 @@
 """What a user may get wrong: one sentence, exit code 2, and nothing written."""
 
 import errno
+import json
 import os
 from pathlib import Path
 
@@ -240,6 +241,26 @@ def test_labels_that_do_not_fit_the_head(images: Path, tmp_path: Path, capsys: p
     )
     assert run(small(images, "--model", "short:net", "--out", "here")) == 2
     assert "model's head" in capsys.readouterr().err and not Path("here").exists()
+
+
+PROBABLE = """
+from torch import nn
+def net():
+    return nn.Sequential(nn.Flatten(), nn.Linear(256, 3), nn.Softmax(1))
+"""
+
+
+def test_probabilities_are_not_trained_on_and_told_where_they_are_measured(
+    images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "probable.py").write_text(PROBABLE)
+    assert run(small(images, "--model", "probable:net", "--out", "here")) == 2
+    assert "its outputs look like probabilities" in capsys.readouterr().err and not Path("here").exists()
+    assert run(["evaluate", "--model", "probable:net", "--data", str(images)]) == 0
+    said = capsys.readouterr()
+    notes = json.loads(Path("evaluation/evaluation.json").read_text())["notes"]
+    assert len(notes) == 1 and "gives probabilities, not logits" in notes[0]
+    assert "it has 3 outputs for 2 classes; the others are never right." in said.err
 
 
 def test_a_full_disk_is_one_sentence(

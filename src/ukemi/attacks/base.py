@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ukemi.data import check_pixels
 from ukemi.errors import UserError
+from ukemi.models.check_head import PROBABILITIES, are_probabilities
 from ukemi.models.inference import evaluating, recording, right, rows_per_pass
 
 Norm = Literal["l1", "l2", "linf"]
@@ -143,9 +144,8 @@ class Victim:
         first, self._first = self._first, None
         if first is None:
             return
-        few = first.cpu()
-        if bool(((few >= 0).all(1) & ((few.sum(1) - 1).abs() < 1e-4)).all()):
-            raise UserError("model: its outputs look like probabilities (each row adds up to 1); logits are needed.")
+        if are_probabilities(first.cpu()):
+            raise UserError(PROBABILITIES)
 
 
 def _ends(labels: Tensor, targets: Tensor | None) -> list[tuple[str, int, int]]:

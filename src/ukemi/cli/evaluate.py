@@ -21,6 +21,7 @@ from ukemi.data import Data, DataSet, as_float
 from ukemi.errors import UserError
 from ukemi.measures import Robustness, robustness_of
 from ukemi.measures.attacks import as_csv
+from ukemi.models.check_head import gives_probabilities
 from ukemi.ranks import Ranks, is_first
 from ukemi.schema import Fixed, Named, Number, Schema
 from ukemi.spaces import GRIDS, Gene, Space, space_of
@@ -278,7 +279,12 @@ def model_and_data(
         trained = None
         data = _data(config, config.data, None, None, config.seed)
         model, log = _named_model(config, config.model, data), []
-    models.check_head(model, as_float(data.images[torch.arange(min(2, len(data)))]), len(data.classes))
+    few = as_float(data.images[torch.arange(min(2, len(data)))])
+    logits = models.check_head(model, few, len(data.classes))
+    if logits > len(data.classes):
+        tell(f"model: it has {logits} outputs for {len(data.classes)} classes; the others are never right.")
+    if gives_probabilities(model, few):
+        shown["outputs"] = "probabilities"
     space = trained.chosen_space() if trained and own_space else space_of(config.space or "t3", config.genes)
     return model.to(device), data.to(device), space, shown, log
 
