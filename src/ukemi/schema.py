@@ -190,6 +190,9 @@ def imported(name: str, field: str) -> Callable[..., Any]:
     module, _, attribute = name.partition(":")
     if not attribute or not module or module.startswith("."):
         raise UserError(f"{field}: {name!r} should have the form package.module:name.")
+    if module.endswith(".py"):
+        plain = module.removesuffix(".py").replace("/", ".").strip(".")
+        raise UserError(f"{field}: {name!r} should name a module, not its file: {plain}:{attribute}.")
     try:
         with current_directory():
             found = importlib.import_module(module)

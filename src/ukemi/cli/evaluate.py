@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from time import monotonic
 from typing import Annotated, Any, Literal, Protocol
 
@@ -122,7 +123,7 @@ def run(arguments: list[str]) -> int:
             if limits and "unfinished" in settings:
                 raise UserError(
                     f"fail-under: {config.run} has no finished weights, only {settings['unfinished']}; finish it with"
-                    f" `ukemi train --resume {config.run}`."
+                    f" `ukemi train --resume {quote(str(config.run))}`."
                 )
         check_measured(config, model, data, ranks)
         transfer = transferred(model, data, dict(zip(config.adversarial_set, sets, strict=True)), config, ranks)
