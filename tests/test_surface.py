@@ -97,9 +97,9 @@ PUBLIC = [
 
 FLAGS = {
     "train": """augmenter autotune average batch-size channels-last checkpoint-minutes clip compile cuda-graphs
-        data data-folder device drops dropout epochs flips genes history history-precision learning-rate model
+        data data-folder device drops dropout epochs flips genes history history-precision learning-rate mean model
         model-arguments momentum objective optimiser out precision robust-every robust-images schedule seed size
-        smoothing space stream tensorboard validate-every validation weight-decay weights workers""",
+        smoothing space std stream tensorboard validate-every validation weight-decay weights workers""",
     "evaluate": """adversarial-set attack confidence data data-folder device epsilon epsilons fail-under gallery gamma
         genes grid images junit landscapes levels mean mean-accuracy model model-arguments norm others out overshoot
         restarts run searches seed size space split std step-size steps theta weights""",

@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import tyro
-from pydantic import AllowInfNan, BaseModel, BeforeValidator, ConfigDict, PlainSerializer, ValidationError
+from pydantic import (
+    AllowInfNan,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PlainSerializer,
+    ValidationError,
+    model_validator,
+)
 
 from ukemi.errors import UserError
 
@@ -84,8 +92,13 @@ def sentence(error: ValidationError, prefix: str = "", known: Iterable[str] = ()
         return f"{place}: {first['ctx']['tag']!r} is none of {first['ctx']['expected_tags']}."
     if kind == "tuple_type":  # Python's word
         return f"{place}: should be a list, but {given!r} was given."
+    if kind == "path_type":
+        return f"{place}: should be a path, but {given!r} was given."
     what = first["msg"].removeprefix("Value error, ").removeprefix("Input ").partition(", unable")[0].rstrip(".")
     return f"{place + ': ' if place else ''}{what}, but {given!r} was given."
+
+
+_NUMBERS = (int, float, int | None, float | None)
 
 
 class Schema(BaseModel):
@@ -100,6 +113,16 @@ class Schema(BaseModel):
             super().__init__(**values)
         except ValidationError as error:
             raise UserError(sentence(error, self.place, type(self).model_fields)) from None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _truth_is_no_number(cls, values: Any) -> Any:
+        """To Python True is 1."""
+        for name, given in values.items() if isinstance(values, dict) else ():
+            if isinstance(given, bool) and name in cls.model_fields and cls.model_fields[name].annotation in _NUMBERS:
+                place = ".".join([cls.place] * bool(cls.place) + [name]).replace("_", "-")
+                raise UserError(f"{place}: should be a number, but {given} was given.")
+        return values
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -167,6 +190,9 @@ def imported(name: str, field: str) -> Callable[..., Any]:
     module, _, attribute = name.partition(":")
     if not attribute or not module or module.startswith("."):
         raise UserError(f"{field}: {name!r} should have the form package.module:name.")
+    if module.endswith(".py"):
+        plain = module.removesuffix(".py").replace("/", ".").strip(".")
+        raise UserError(f"{field}: {name!r} should name a module, not its file: {plain}:{attribute}.")
     try:
         with current_directory():
             found = importlib.import_module(module)

@@ -40,6 +40,25 @@ def test_a_built_in_class_gives_what_it_gives(tiny_net: nn.Module) -> None:
     assert torch.equal(built("ukemi:Random")(tiny_net, images, labels, index, 2), plain)
 
 
+class Scoring(Darker):
+    def augment(self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int) -> Tensor:
+        model(images)
+        model.train(epoch > 0)  # whatever mode it leaves behind
+        return images
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_what_it_asks_of_the_model_leaves_no_trace_in_it(training: bool) -> None:
+    """An own method that scores would else move BatchNorm's statistics, and win or lose a comparison by that."""
+    model = nn.Sequential(nn.BatchNorm2d(1), nn.Dropout(0.5), nn.Flatten(), nn.Linear(16, 2)).train(training)
+    model[1].train(not training)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    modes = [module.training for module in model.modules()]
+    built(Scoring)(model, torch.rand(3, 1, 4, 4), torch.zeros(3).long(), torch.arange(3), 0)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert [module.training for module in model.modules()] == modes
+
+
 @pytest.mark.parametrize(
     ("of", "said"),
     [

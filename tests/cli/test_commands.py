@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from ukemi.cli import evaluate
 from ukemi.cli.demo import SHOWN
 from ukemi.cli.main import run
-from ukemi.training import Run
+from ukemi.training import Interrupted, Run
 from ukemi.training.checkpoints import newest
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
@@ -227,3 +227,23 @@ def test_resuming_says_what_is_left_to_do(images: Path, capsys: pytest.CaptureFi
     assert run(["train", "--resume", "here"]) == 2
     said = capsys.readouterr().err
     assert "resume: here holds no whole checkpoint" in said and "The one before it is used" not in said
+
+
+@pytest.mark.parametrize("how", [Interrupted("go on with --resume there/runs/0123"), KeyboardInterrupt()])
+@pytest.mark.parametrize("command", ["compare", "run"])
+def test_a_comparison_that_is_stopped_says_how_it_goes_on(
+    command: str, how: BaseException, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run inside it would be taken up by --resume, but it has no such flag."""
+
+    def stopped(arguments: list[str]) -> int:
+        raise how
+
+    monkeypatch.setattr(f"ukemi.cli.{command}.run", stopped)
+    assert run([command]) == 130
+    assert capsys.readouterr().err == "ukemi: stopped; the same command goes on from here.\n"
+
+
+def test_what_comes_next_can_be_pasted(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(small(images, "--out", "my runs/ä 1")) == 0
+    assert "next:    ukemi evaluate 'my runs/ä 1'" in capsys.readouterr().out

@@ -1,6 +1,7 @@
 """What a user may get wrong: one sentence, exit code 2, and nothing written."""
 
 import errno
+import json
 import os
 from pathlib import Path
 
@@ -74,6 +75,9 @@ def test_bad_pictures(kind: str, folder: str, said: str, images: Path, capsys: p
         (["train", "--data", "nothing"], "data: 'nothing' is neither a known set"),
         (["train", "--model", "nothing"], "model: 'nothing' is not a known network"),
         (["train", "--model", "nothing:net"], "can't be imported"),
+        (["train", "--model", "my/nets.py:net"], "should name a module, not its file: my.nets:net."),
+        (["train", "--augmenter", "sensei", "--augmenter.k", "3"], "--augmenter.k is no flag of ukemi train (ukemi"),
+        (["train", "--augmenter", "sensei", "--augmenter.skp", "loss"], "; --augmenter.skip is."),
         (["train", "--augmenter", "nothing"], "augmenter: 'nothing' is none of"),
         (["train", "--augmenter", "worst-of", "--augmenter.k", "0"], "augmenter.k: should be greater than or equal"),
         (["train", "--smoothing", "9/8"], "smoothing: should be less than 1, but '9/8'"),
@@ -84,6 +88,9 @@ def test_bad_pictures(kind: str, folder: str, said: str, images: Path, capsys: p
         (["train", "--config", "bad.toml"], "is not valid TOML"),
         (["train", "--config", "unknown.toml"], "epoch is not a known field; known are data"),
         (["train", "--config", "range.toml"], "gene 'rotation': identity should lie in"),
+        (["train", "--config", "number.toml"], "augmenter: a name or a table is needed, but 3 was given."),
+        (["train", "--config", "truth.toml"], "epochs: should be a number, but True was given."),
+        (["train", "--config", "list.toml"], "out: should be a path, but ['a'] was given."),
         (["train", "--resume", "nothing"], "holds no run"),
         (["train", "--device", "cuda:99"], "device: 'cuda:99' is not there"),
         (["train", "--space", "t9"], "space: 't9' is none of"),
@@ -101,6 +108,8 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
 ) -> None:
     Path("bad.toml").write_text("= 3")
     Path("unknown.toml").write_text("epoch = 3")
+    for name, text in (("number", "augmenter = 3"), ("truth", "epochs = true"), ("list", 'out = ["a"]')):
+        Path(f"{name}.toml").write_text(text)
     Path("range.toml").write_text('[[genes]]\nname="rotation"\nlow=0\nhigh=30\nidentity=40\nstep=1\n')
     for name, value in (("nan", np.nan), ("wide", 2.0)):
         np.savez(f"{name}.npz", images=np.full((20, 8, 8), value, np.float32), labels=np.arange(20) % 2)
@@ -235,6 +244,26 @@ def test_labels_that_do_not_fit_the_head(images: Path, tmp_path: Path, capsys: p
     )
     assert run(small(images, "--model", "short:net", "--out", "here")) == 2
     assert "model's head" in capsys.readouterr().err and not Path("here").exists()
+
+
+PROBABLE = """
+from torch import nn
+def net():
+    return nn.Sequential(nn.Flatten(), nn.Linear(256, 3), nn.Softmax(1))
+"""
+
+
+def test_probabilities_are_not_trained_on_and_told_where_they_are_measured(
+    images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "probable.py").write_text(PROBABLE)
+    assert run(small(images, "--model", "probable:net", "--out", "here")) == 2
+    assert "its outputs look like probabilities" in capsys.readouterr().err and not Path("here").exists()
+    assert run(["evaluate", "--model", "probable:net", "--data", str(images)]) == 0
+    said = capsys.readouterr()
+    notes = json.loads(Path("evaluation/evaluation.json").read_text())["notes"]
+    assert len(notes) == 1 and "gives probabilities, not logits" in notes[0]
+    assert "it has 3 outputs for 2 classes; the others are never right." in said.err
 
 
 def test_a_full_disk_is_one_sentence(

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from command_samples import small
 
 from ukemi.cli.main import run
@@ -126,3 +127,41 @@ def test_a_part_that_fails_is_one_sentence_and_nothing_is_written(
     assert run(small(images, "--out", "here", *flags)) == 2
     err = capsys.readouterr().err
     assert f"{said} (ValueError: no luck" in err and err.count("\n") == 1 and not Path("here").exists()
+
+
+def test_a_network_that_wants_normalised_pixels_is_trained_from_its_weights(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The flags of `evaluate --model` are those of `train`, and every command on the run knows the normalisation."""
+    Path("wants.py").write_text(
+        "from torch import nn\ndef net():\n    return nn.Sequential(nn.Flatten(), nn.Linear(256, 2))\n"
+    )
+    torch.save({"1.weight": torch.randn(2, 256), "1.bias": torch.randn(2)}, "net.pt")
+    own = ["--model", "wants:net", "--weights", "net.pt", "--mean", "0.6", "--std", "0.1"]
+    assert run(["evaluate", *own, "--data", str(images), "--out", "before"]) == 0
+    assert run(small(images, *own, "--learning-rate", "1e-30", "--out", "trained")) == 0
+    assert run(["evaluate", "trained", "--out", "after"]) == 0
+    found = [json.loads(Path(at, "evaluation.json").read_text()) for at in ("before", "after")]
+    assert found[0]["robust_accuracy"] == found[1]["robust_accuracy"] and found[0]["forwards"] == found[1]["forwards"]
+    assert Run.config_of(Path("trained")).mean == (0.6,)
+    assert run(["repair", "retrain", "trained", "--epochs", "1"]) == 0
+    ensemble = [
+        "--ensemble",
+        "net.pt",
+        "trained/model.safetensors",
+        "--pcs-thresholds",
+        "0.5",
+        "--vr-thresholds",
+        "0.1",
+    ]
+    assert run(["uncertainty", *own, "--data", str(images), *ensemble, "--attacks", "--fuzzers", "--out", "asked"]) == 0
+    capsys.readouterr()
+    for flags, said in (
+        (
+            ["--mean", "0.5", "--std", "0.1", "--model", "demo-cnn"],
+            "mean: demo-cnn is normalised by its training images",
+        ),
+        (["--mean", "0.5", "--model", "wants:net"], "std: mean and std belong together"),
+    ):
+        assert run(small(images, *flags, "--out", "none")) == 2
+        assert said in capsys.readouterr().err and not Path("none").exists()

@@ -181,3 +181,11 @@ def test_deep_pixels_are_refused(tmp_path: Path) -> None:
     Image.fromarray(np.zeros((6, 8), np.uint16)).save(tmp_path / "a" / "deep.png")
     with pytest.raises(UserError, match=r"deep.png should have 8 bits per pixel, but its mode is I;16"):
         load(tmp_path)
+
+
+def test_a_test_part_alone_is_named(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "test" / name).mkdir(parents=True)
+        Image.new("L", (8, 8)).save(tmp_path / "test" / name / "0.png")
+    with pytest.raises(UserError, match=r"has a folder test, but no folder train beside it"):
+        load(tmp_path)

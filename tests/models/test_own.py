@@ -20,6 +20,7 @@ SOURCE = """
 from torch import nn
 
 NUMBER = 3
+NET = nn.Linear(3, 3)
 
 def small(classes=4, width=2):
     return nn.Sequential(nn.Flatten(), nn.Linear(12, width), nn.ReLU(), nn.Linear(width, classes))
@@ -112,6 +113,7 @@ def test_of_tied_tensors_a_file_may_hold_one(here: Path) -> None:
         ("no_such_module:make", {}, "model: 'no_such_module:make' can't be imported"),
         ("own_networks:nothing", {}, "model: module 'own_networks' has no name 'nothing'."),
         ("own_networks:NUMBER", {}, "model: 'own_networks:NUMBER' should be a function or class"),
+        ("own_networks:NET", {}, "model: 'own_networks:NET' should be a function or class"),
         ("own_networks:text", {}, "model: 'own_networks:text' should make a torch.nn.Module, but it made a str."),
         ("own_networks:small", {"depth": 3}, "model: 'own_networks:small' does not take these arguments (got an"),
     ],
@@ -188,3 +190,26 @@ def test_a_whole_pickled_model_is_refused(here: Path) -> None:
     torch.save(nn.Sequential(nn.Linear(2, 2)), here / "whole.pt")
     with pytest.raises(UserError, match=r"save model\.state_dict\(\)"):
         load_own("own_networks:small", weights=here / "whole.pt")
+
+
+def test_weights_of_the_network_alone_or_behind_its_normalisation(here: Path) -> None:
+    image = torch.rand(2, 3, 2, 2)
+    torch.save(small().state_dict(), "alone.pt")
+    alone = load_own("own_networks:small", None, Path("alone.pt"), [0.5] * 3, [0.2] * 3)
+    save_file(alone.state_dict(), "both.safetensors")
+    both = load_own("own_networks:small", None, Path("both.safetensors"), [0.5] * 3, [0.2] * 3)
+    assert torch.equal(alone(image), both(image))
+
+
+def test_weights_from_behind_data_parallel_say_how_to_save_them(here: Path) -> None:
+    torch.save({f"module.{name}": value for name, value in small().state_dict().items()}, "parallel.pt")
+    with pytest.raises(UserError, match=r"has 'module\.1\.weight', .*; save model\.module\.state_dict\(\)"):
+        load_own("own_networks:small", None, Path("parallel.pt"))
+
+
+@pytest.mark.parametrize(
+    ("mean", "said"), [(102, r"102 was given \(of pixels in 0 to 255 it is 102/255"), (-1, "-1 was")]
+)
+def test_a_mean_that_no_pixels_have(mean: float, said: str) -> None:
+    with pytest.raises(UserError, match=f"mean: pixels lie in .0, 1., and so does their mean, but {said}"):
+        load_own("own_networks:small", None, None, [mean] * 3, [51] * 3)

@@ -92,3 +92,10 @@ def test_the_rule_and_its_words() -> None:
     said = verdict("dare", model(60, 25), controls)
     assert "in 1 of 1 measures" in said[1] and "c&w +20.0 ± 4.0 points" in said[1]
     assert "in 0 of 1 measures" in said[2] and "pgd +0.0 ± 0.0 points" in said[2]
+
+
+def test_of_one_image_no_error_is_known() -> None:
+    one = {"frozen PGD": Column("frozen", torch.tensor([0.0]))}
+    other = {"frozen PGD": Column("frozen", torch.tensor([1.0]))}
+    said = " ".join(verdict("dare", one, {"null": other}))
+    assert "PGD -100.0 points on one image" in said and "inf" not in said

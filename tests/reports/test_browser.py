@@ -290,3 +290,16 @@ def test_the_answer_and_the_command_are_there_without_scripts(visit: Callable[..
     assert tab.locator("button:visible").count() == tab.locator("select:visible").count() == 0
     assert tab.locator("input:visible").count() == 0 and tab.locator(".gallery > li:visible").count() > 2
     assert tab.locator("pre.copy").inner_text().startswith("ukemi evaluate 'a run' '<img")
+
+
+def test_pictures_keep_their_shape(browser: Any, tmp_path: Path) -> None:
+    """A black border around wide images would look like what a rotation leaves behind."""
+    data = labelled(torch.rand(4, 1, 8, 20), torch.arange(4) % 2)
+    metrics = Uncertainty(torch.zeros(4).long(), *[torch.rand(4)] * 5, 10)
+    profile = Profile(Thresholds((0.5, 0.5), (0.2, 0.2)), (Profiled("benign", data, metrics),))
+    write_uncertainty(tmp_path, UncertaintyReport("a model", profile, 10, "dropout", "given", {"seed": 0}, "cpu", 1.0))
+    tab = browser.new_page()
+    tab.goto((tmp_path / "page.html").as_uri())
+    ratios = tab.eval_on_selector_all(".picture", "every => every.map(one => one.clientWidth / one.clientHeight)")
+    tab.close()
+    assert ratios and all(abs(ratio - 2.5) < 0.1 for ratio in ratios)

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from ukemi.data import check_pixels
 from ukemi.errors import UserError
-from ukemi.models.inference import recording, right, rows_per_pass
+from ukemi.models.check_head import PROBABILITIES, are_probabilities
+from ukemi.models.inference import evaluating, recording, right, rows_per_pass
 
 Norm = Literal["l1", "l2", "linf"]
 Objective = Callable[[Tensor, Tensor], Tensor]
@@ -143,9 +144,8 @@ class Victim:
         first, self._first = self._first, None
         if first is None:
             return
-        few = first.cpu()
-        if bool(((few >= 0).all(1) & ((few.sum(1) - 1).abs() < 1e-4)).all()):
-            raise UserError("model: its outputs look like probabilities (each row adds up to 1); logits are needed.")
+        if are_probabilities(first.cpu()):
+            raise UserError(PROBABILITIES)
 
 
 def _ends(labels: Tensor, targets: Tensor | None) -> list[tuple[str, int, int]]:
@@ -202,13 +202,8 @@ def up_the_odds_for(logits: Tensor, aims: Tensor) -> Tensor:
 @contextmanager
 def attacking(model: nn.Module) -> Iterator[None]:
     """Evaluation mode; afterwards every module has the mode that it had before."""
-    was_training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
+    with evaluating(model):
         yield
-    finally:
-        for module in was_training:
-            module.training = True
 
 
 def admitted(images: Tensor, labels: Tensor, targets: Tensor | None = None, index: Tensor | None = None) -> Tensor:

@@ -12,6 +12,7 @@ from ukemi import randomness
 from ukemi.data import Data, check_pixels
 from ukemi.errors import UserError
 from ukemi.fused import fusable
+from ukemi.models.inference import evaluating
 from ukemi.randomness import Stream
 from ukemi.ranks import Ranks
 from ukemi.schema import Schema
@@ -64,11 +65,12 @@ class Augmenter(ABC):
         if not self._admitted:
             check_pixels(images)
             self._admitted = True
-        return self.augment(model, images, labels.long(), index, epoch)
+        with evaluating(model):  # what anyone's own method asks of the model should leave no trace in its statistics
+            return self.augment(model, images, labels.long(), index, epoch)
 
     @abstractmethod
     def augment(self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int) -> Tensor:
-        """What an augmenter writes: the images to train on."""
+        """What an augmenter writes: the images to train on. The model is in evaluation mode."""
 
     def rehearse(self, model: nn.Module, data: Data) -> None:
         """Called once before a run writes anything: what anyone's own parts get wrong should show here."""

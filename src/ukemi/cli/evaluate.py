@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from time import monotonic
 from typing import Annotated, Any, Literal, Protocol
 
@@ -21,6 +22,7 @@ from ukemi.data import Data, DataSet, as_float
 from ukemi.errors import UserError
 from ukemi.measures import Robustness, robustness_of
 from ukemi.measures.attacks import as_csv
+from ukemi.models.check_head import gives_probabilities
 from ukemi.ranks import Ranks, is_first
 from ukemi.schema import Fixed, Named, Number, Schema
 from ukemi.spaces import GRIDS, Gene, Space, space_of
@@ -121,7 +123,7 @@ def run(arguments: list[str]) -> int:
             if limits and "unfinished" in settings:
                 raise UserError(
                     f"fail-under: {config.run} has no finished weights, only {settings['unfinished']}; finish it with"
-                    f" `ukemi train --resume {config.run}`."
+                    f" `ukemi train --resume {quote(str(config.run))}`."
                 )
         check_measured(config, model, data, ranks)
         transfer = transferred(model, data, dict(zip(config.adversarial_set, sets, strict=True)), config, ranks)
@@ -278,7 +280,12 @@ def model_and_data(
         trained = None
         data = _data(config, config.data, None, None, config.seed)
         model, log = _named_model(config, config.model, data), []
-    models.check_head(model, as_float(data.images[torch.arange(min(2, len(data)))]), len(data.classes))
+    few = as_float(data.images[torch.arange(min(2, len(data)))])
+    logits = models.check_head(model, few, len(data.classes))
+    if logits > len(data.classes):
+        tell(f"model: it has {logits} outputs for {len(data.classes)} classes; the others are never right.")
+    if gives_probabilities(model, few):
+        shown["outputs"] = "probabilities"
     space = trained.chosen_space() if trained and own_space else space_of(config.space or "t3", config.genes)
     return model.to(device), data.to(device), space, shown, log
 

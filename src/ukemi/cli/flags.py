@@ -58,8 +58,13 @@ def _switch(flag: str, fields: dict[str, tuple[FieldInfo, Any]], command: str) -
     """Whether the flag is one that takes no value; one that is not known at all is an error."""
     positive = flag.replace("--no-", "--", 1)
     if flag not in fields and (positive not in fields or fields[positive][0].annotation is not bool):
-        near = get_close_matches(flag, [one for one in fields if not one.endswith(".name")], 1, 0.7)
-        hint = f"; {near[0]} is" if near else f" (ukemi {command} --help lists them)"
+        part = flag.rpartition(".")[0]
+        shared = (
+            f"{part}." if any(one.startswith(f"{part}.") for one in fields) else ""
+        )  # what begins alike is not near
+        known = [one.removeprefix(shared) for one in fields if one.startswith(shared) and not one.endswith(".name")]
+        near = get_close_matches(flag.removeprefix(shared), known, 1, 0.7)
+        hint = f"; {shared}{near[0]} is" if near else f" (ukemi {command} --help lists them)"
         raise UserError(f"{flag} is no flag of ukemi {command}{hint}.")
     if flag in fields and fields[flag][0].annotation is not bool:
         return False

@@ -36,6 +36,8 @@ COMMANDS = {
     "augmenters": "list augmenters with their settings",
 }
 ON_RANKS = ("train", "evaluate", "attack", "uncertainty", "generate")
+GO_ON = ("compare", "run")
+"""commands that take up what they left, started again"""
 EXIT_BAD_INPUT, EXIT_STOPPED, EXIT_CRASHED, EXIT_INTERRUPTED = 2, 3, 70, 130
 
 
@@ -63,10 +65,9 @@ def run(arguments: list[str]) -> int:
         return _fail(f"stopped: {error}", EXIT_STOPPED, always=True)
     except TrainingStopped as error:
         return _fail(f"training stopped: {error}", EXIT_STOPPED)
-    except Interrupted as error:
-        return _fail(str(error), EXIT_INTERRUPTED)
-    except KeyboardInterrupt:
-        return _fail("stopped.", EXIT_INTERRUPTED)
+    except (Interrupted, KeyboardInterrupt) as error:
+        again = "stopped; the same command goes on from here." if arguments[0] in GO_ON else ""
+        return _fail(again or str(error) or "stopped.", EXIT_INTERRUPTED)
     except BrokenPipeError:
         # whoever read our output is gone (ukemi models | head): nothing more to say, and nothing to flush at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

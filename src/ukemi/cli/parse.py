@@ -43,6 +43,8 @@ def parse_train(arguments: Sequence[str]) -> TrainConfig:
     for part, (schemas, _) in CHOICES.items():
         name, rest = pop(rest, f"--{part}")
         given = tables.get(part, {})
+        if not isinstance(given, str | dict):
+            raise UserError(f"{part}: a name or a table is needed, but {given!r} was given.")
         table = {"name": given} if isinstance(given, str) else dict(given)
         if name is not None and name != table.get("name"):
             table = {"name": name}

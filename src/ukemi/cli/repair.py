@@ -1,6 +1,7 @@
 """`ukemi repair`: one word for each way."""
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import tyro
@@ -146,5 +147,5 @@ def _told(finished: Run, origin: Path | None = None) -> int:
         shares = [percent(accuracy(model, test, home_of(model))[0]) for model in (before, after)]
         console.print(f"accuracy on {plural(len(test), 'test image')}: {shares[0]} before, {shares[1]} after")
     console.print(f"run:     {finished.folder}\nweights: {finished.weights_path}\npage:    {page}")
-    console.print(f"next:    ukemi evaluate {finished.folder}")
+    console.print(f"next:    ukemi evaluate {quote(str(finished.folder))}")
     return 0

@@ -1,6 +1,7 @@
 """`ukemi train`."""
 
 from pathlib import Path
+from shlex import quote
 
 from rich.console import Console
 
@@ -40,7 +41,7 @@ def run(arguments: list[str]) -> int:
         robust = last.get("robust_accuracy")
         console.print("" if robust is None else f", robust accuracy {robust:.1%}")
     console.print(f"run:     {finished.folder}\nweights: {finished.weights_path}\npage:    {page}")
-    console.print(f"next:    ukemi evaluate {finished.folder}")
+    console.print(f"next:    ukemi evaluate {quote(str(finished.folder))}")
     return 0
 
 

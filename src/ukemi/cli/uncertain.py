@@ -13,7 +13,6 @@ from rich.console import Console
 from torch import nn
 
 from ukemi import data as data_room
-from ukemi import models
 from ukemi.attacks.config import AttackConfig
 from ukemi.cli.attacking import bar
 from ukemi.cli.evaluate import BroughtConfig, EvaluateConfig, check_beside, model_and_data
@@ -21,6 +20,7 @@ from ukemi.data import Data
 from ukemi.errors import UserError, field_called
 from ukemi.measures.uncertainty import attack_of, turned_by, validation_thresholds
 from ukemi.models.inference import default_chunk, home_of, logits
+from ukemi.models.own import load_into
 from ukemi.ranks import Ranks, is_first
 from ukemi.reports.uncertainty import KnownProfile, read_profile
 from ukemi.schema import Number
@@ -251,7 +251,7 @@ def _member(path: Path, model: nn.Module, data: Data) -> nn.Module:
     try:
         load_model(member, read_checkpoint(path), path)  # ours: weights at the end, or a checkpoint along the way
     except UserError:
-        models.load_weights(member, path)
+        load_into(member, path)
     return member
 
 

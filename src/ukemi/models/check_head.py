@@ -8,6 +8,8 @@ from ukemi.models.inference import scoring
 from ukemi.models.normalize import Normalize
 from ukemi.schema import reason
 
+PROBABILITIES = "model: its outputs look like probabilities (each row adds up to 1); logits are needed."
+
 
 def check_head(model: nn.Module, images: Tensor, classes: int) -> int:
     """The number of logits that `model` gives for `images_NCHW`, found with one forward pass of two images.
@@ -26,12 +28,32 @@ def check_head(model: nn.Module, images: Tensor, classes: int) -> int:
     return logits
 
 
+def are_probabilities(outputs_NK: Tensor) -> bool:
+    """Whether no output is below 0 and every row adds up to 1."""
+    return bool(((outputs_NK >= 0).all(1) & ((outputs_NK.sum(1) - 1).abs() < 1e-4)).all())
+
+
+def gives_probabilities(model: nn.Module, images: Tensor) -> bool:
+    """Whether a model's outputs for the first two images are probabilities: a loss would take their softmax again."""
+    outputs = _forward(model, images[:2])
+    return isinstance(outputs, Tensor) and outputs.ndim == 2 and are_probabilities(outputs)
+
+
+def check_logits(model: nn.Module, images: Tensor) -> None:
+    """Refuses a model that gives probabilities."""
+    if gives_probabilities(model, images):
+        raise UserError(PROBABILITIES)
+
+
 def _check_channels(model: nn.Module, images_NCHW: Tensor) -> None:
     # Left alone, three means and one grey channel would silently broadcast to three channels.
     channels = images_NCHW.shape[1]
     for layer in model.modules():
-        if isinstance(layer, Normalize) and len(layer.mean) != channels:
-            raise UserError(f"model: it normalises {len(layer.mean)} channels, but the images have {channels}.")
+        if isinstance(layer, Normalize) and (means := len(layer.mean)) != channels:
+            raise UserError(
+                f"model: it normalises {means} channel{'s' * (means > 1)}, but the images have {channels}"
+                " (mean and std have one number per channel)."
+            )
 
 
 def _forward(model: nn.Module, images_NCHW: Tensor) -> object:

@@ -27,14 +27,20 @@ def rows_per_pass(image_shape: tuple[int, ...], device: torch.device) -> int:
 @contextmanager
 def scoring(model: nn.Module, device: torch.device) -> Iterator[None]:
     """Evaluation mode without gradient; the model's modes and the global random state are as before afterwards."""
-    was_training = [module for module in model.modules() if module.training]
+    with evaluating(model), _same_random_state(device), torch.inference_mode():
+        yield
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode; every module's mode is as before afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
-        with _same_random_state(device), torch.inference_mode():
-            yield
+        yield
     finally:
-        for module in was_training:
-            module.training = True
+        for module, mode in modes:
+            module.training = mode
 
 
 def recording(device: torch.device) -> bool:

@@ -25,23 +25,34 @@ def load_own(
     """What the factory `package.module:name` makes of `arguments`, with `weights` loaded into it.
 
     The module is looked for in the current directory too. Weights are a state dictionary in `.safetensors`, `.pt` or
-    `.pth`; nothing is unpickled but tensors. With `mean` and `std` a `Normalize` is put in front.
+    `.pth`; nothing is unpickled but tensors. With `mean` and `std` a `Normalize` is put in front; weights may be those
+    of the network alone, or of both (the `model.safetensors` of a run).
     """
+    check_normalisation(mean, std)
+    network = _made(name, dict(arguments or {}))
+    whole = network if mean is None or std is None else behind_normalize(Normalize(mean, std), network)
+    if weights is not None:
+        load_into(whole, weights)
+    return whole
+
+
+def check_normalisation(mean: Sequence[float] | None, std: Sequence[float] | None) -> None:
+    """A mean and a deviation of pixels in [0, 1], or neither."""
     if (mean is None) != (std is None):
         raise UserError(f"{'std' if std is None else 'mean'}: mean and std belong together, but one is missing.")
-    network = _made(name, dict(arguments or {}))
-    if weights is not None:
-        load_weights(network, weights)
-    if mean is None or std is None:
-        return network
-    return behind_normalize(Normalize(mean, std), network)
+    for value in mean or ():
+        if not 0 <= value <= 1:
+            raise UserError(
+                f"mean: pixels lie in [0, 1], and so does their mean, but {value:g} was given"
+                + (f" (of pixels in 0 to 255 it is {value:g}/255, and so is std)." if 1 < value <= 255 else ".")
+            )
 
 
 def _made(name: str, arguments: dict[str, Any]) -> nn.Module:
     with current_directory():
         factory = imported(name, "model")
-        if not callable(factory):
-            raise UserError(f"model: {name!r} should be a function or class that makes a network.")
+        if not callable(factory) or isinstance(factory, nn.Module):
+            raise UserError(f"model: {name!r} should be a function or class that makes a network, not one itself.")
         _check_arguments(name, factory, arguments)
         try:
             network = factory(**arguments)
@@ -61,12 +72,27 @@ def _check_arguments(name: str, factory: Any, arguments: dict[str, Any]) -> None
         return  # some callables have no signature; the call itself will tell
 
 
+def load_into(whole: nn.Module, path: Path) -> None:
+    """Weights of a network alone into one that may stand behind its normalisation, or of both."""
+    given, inner = _read(path), getattr(whole, "network", None)
+    behind = isinstance(getattr(whole, "normalize", None), Normalize) and isinstance(inner, nn.Module)
+    _fill(inner if behind and "normalize.mean" not in given else whole, given, path)  # type: ignore[arg-type]
+
+
 def load_weights(network: nn.Module, path: Path) -> None:
     """Fills the network from a file; the first key or shape that does not fit is named."""
-    given, own = _read(path), network.state_dict()
+    _fill(network, _read(path), path)
+
+
+def _fill(network: nn.Module, given: dict[str, Tensor], path: Path) -> None:
+    own = network.state_dict()
     for key, value in given.items():
         if key not in own:
-            raise UserError(f"weights: {path} has {key!r}, which the model does not have.")
+            wrapped = key.startswith("module.") and key.removeprefix("module.") in own
+            raise UserError(
+                f"weights: {path} has {key!r}, which the model does not have"
+                + ("; save model.module.state_dict(), without DataParallel around it." if wrapped else ".")
+            )
         if value.shape != own[key].shape:
             shapes = f"{list(value.shape)}, but the model's {list(own[key].shape)}"
             raise UserError(f"weights: the shape of {key!r} in {path} is {shapes}.")

@@ -4,9 +4,12 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from ukemi.data import Data
+from ukemi.models.check_head import check_logits
+from ukemi.models.inference import home_of
 from ukemi.schema import Schema
 
 
@@ -63,7 +66,7 @@ class Objective(ABC):
 
     def rehearse(self, model: nn.Module, data: Data) -> None:
         """Called once before a run writes anything: what anyone's own parts get wrong should show here."""
-        return
+        check_logits(model, data.batch(torch.arange(min(2, len(data))), home_of(model)).images)
 
     def extra(self) -> nn.Module | None:
         """After `attach`: what the optimiser trains and a checkpoint holds beside the model, if there is any."""

@@ -111,6 +111,8 @@ def verdict(name: str, own: Columns, controls: Mapping[str, Columns]) -> list[st
 
 def _least(own: Column, controls: Sequence[Column]) -> str:
     mean, error = min(lead(own.values, one.values) for one in controls)
+    if error == inf:
+        return f"{mean:+.3f}" if own.unit == "distance" else f"{100 * mean:+.1f} points on one image"
     if own.unit == "distance":
         return f"{mean:+.3f} ± {error:.3f}"
     return f"{100 * mean:+.1f} ± {100 * error:.1f} points"

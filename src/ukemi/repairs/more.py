@@ -19,6 +19,8 @@ from ukemi.training.sets import weights_hash
 KEPT = (
     "model",
     "model_arguments",
+    "mean",
+    "std",
     "dropout",
     "space",
     "genes",

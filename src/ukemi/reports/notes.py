@@ -17,6 +17,11 @@ def notes(images: int, not_finite: int, attacks: Sequence[AttackResult], setting
     said = []
     if settings.get("unfinished"):
         said.append(f"The weights are those of {settings['unfinished']}.")
+    if settings.get("outputs"):
+        said.append(
+            f"The model gives {settings['outputs']}, not logits: what is said of accuracy holds, what is said of losses"
+            " and of how sure it is does not. Take the softmax off its end."
+        )
     if not_finite:
         said.append(
             f"The model gives NaN or infinite logits for {words.count(not_finite)} of {words.plural(images, 'image')};"

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ukemi.augmenters import AUGMENTERS, AnyAugmenter, Standard
 from ukemi.errors import UserError
+from ukemi.models.own import check_normalisation
 from ukemi.objectives import AnyObjective, CrossEntropy
 from ukemi.schema import Fixed, Number, Schema, check_nameable
 from ukemi.spaces import Gene, Space, space_of
@@ -39,6 +40,10 @@ class TrainConfig(Schema):
     """A network by name (see `ukemi models`), or your own as package.module:factory."""
     model_arguments: Fixed[dict[str, Any]] = {}
     """Keyword arguments for your own factory (TOML only)."""
+    mean: tuple[Number, ...] = ()
+    """Per channel: put a normalisation in front of your own network, where it wants normalised pixels."""
+    std: tuple[Number, ...] = ()
+    """Belongs to --mean."""
     dropout: Annotated[Number, Field(ge=0, lt=1)] = 0.0
     """Drop this share of the inputs of the classifier (the Linear or Conv2d that gives the logits) of a network that
     has no dropout of its own; 0 leaves the network as it is."""
@@ -143,6 +148,12 @@ class TrainConfig(Schema):
 
     @model_validator(mode="after")
     def _fits(self) -> "TrainConfig":
+        if (self.mean or self.std) and ":" not in self.model:
+            raise UserError(
+                f"mean: {self.model} is normalised by its training images; this is for your own network,"
+                " package.module:factory."
+            )
+        check_normalisation(self.mean or None, self.std or None)
         if self.robust_every and not self.validation:
             raise UserError("robust-every needs validation images, so validation should be above 0.")
         if self.drops and self.schedule != "step":

@@ -52,10 +52,10 @@ def load_sets(config: TrainConfig) -> Sets:
 
 def make_model(config: TrainConfig, data: Data, classes: Sequence[str], weights: Path | None) -> nn.Module:
     """The network with weights drawn by the seed, or from the file, behind the normalisation of the data (a user's own
-    network: as it is)."""
+    network: as it is, or behind theirs)."""
     torch.manual_seed(randomness.key(config.seed, Stream.WEIGHTS))
     if ":" in config.model:
-        model = models.load_own(config.model, config.model_arguments)
+        model = models.load_own(config.model, config.model_arguments, weights, config.mean or None, config.std or None)
     else:
         mean, std = pixel_statistics(data)
         model = models.create(
@@ -63,7 +63,7 @@ def make_model(config: TrainConfig, data: Data, classes: Sequence[str], weights:
         )
     if config.dropout and drops(model):
         raise UserError(f"dropout: {config.model} has dropout of its own, so none can be put before its classifier.")
-    if weights:
+    if weights and ":" not in config.model:
         models.load_weights(model, weights)
     few = as_float(data.images[torch.arange(min(2, len(data)))]).to(home_of(model))  # the data may lie elsewhere
     models.check_head(model, few, len(classes))
