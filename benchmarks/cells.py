@@ -155,8 +155,8 @@ def rows(table: list[dict[str, Any]], lines: list[Line]) -> str:
         text += f"| {cell['name']} | {len(own)} | {spread(own, 'accuracy')} | {spread(own, 'robust')} |"
         alone = [line for line in own if not line.get("shared") and _as_told(line, cell)]
         text += f" {cell['grid']} | {about[0]} | {about[1]} | {own[0]['epochs']} | {spread(alone, 'seconds', 1)} |"
-        saved = sum(line["scoring_forwards_saved"] for line in own)
-        share = saved / max(1, saved + sum(line["scoring_forwards"] for line in own))
+        saved = sum(line.get("scoring_forwards_saved", 0) for line in own)
+        share = saved / max(1, saved + sum(line.get("scoring_forwards", 0) for line in own))
         text += f" {spread(alone, 'epoch_seconds', 1)} | {f'{share:.0%}' if saved else ''} |\n"
     return text + "".join(f"\n{cell['name']}: {cell['note']}\n" for cell in table if "note" in cell)
 
