@@ -41,12 +41,16 @@ def test_a_captured_step_gives_the_bits_of_an_eager_one(name: str, tmp_path: Pat
 
 @pytest.mark.parametrize("name", AUGMENTERS)
 def test_everything_trains_in_half_precision(name: str, tmp_path: Path) -> None:
-    told = {"precision": "bfloat16", "channels_last": True}
-    half, whole = (trained(tmp_path / str(bool(options)), name, **options)[1][-1] for options in (told, {}))
-    assert half["loss"] == pytest.approx(whole["loss"], rel=0.2)
+    calm = {"optimiser": "adam", "learning_rate": 1e-3}  # with the default, when LeNet-5 leaves its plateau is chance
+    told = calm | {"precision": "bfloat16", "channels_last": True}
+    half, whole = (
+        trained(tmp_path / options.get("precision", "whole"), name, **options)[1][-1] for options in (told, calm)
+    )
+    assert half["loss"] == pytest.approx(whole["loss"], rel=0.1)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler imports what torch calls old
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")  # and so does its choice of kernels
 @pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")  # this training is meant to be in float32
 def test_autotuned_scoring_trains_on_almost_the_same_variants(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
