@@ -198,7 +198,7 @@ def gains(lines: list[dict[str, Any]], args: argparse.Namespace) -> str:
     )
     text += " of passes less): mean ± standard deviation, and the number of seeds.\n\n"
     text += "| set, images, epochs | sensei | sensei edge 0.3 | ukemi (cross-entropy) |\n" + "| --- " * 4 + "|\n"
-    means = []
+    measured = []
     for group, same in dict.fromkeys((cell["group"], cell.get("same")) for cell in cells(args.cells, args.groups)):
         if not group.startswith("search-or-luck"):
             continue
@@ -210,16 +210,17 @@ def gains(lines: list[dict[str, Any]], args: argparse.Namespace) -> str:
         row = []
         for name in ("sensei", "sensei edge 0.3", "ukemi"):
             found = [100 * (own[name, seed] - base[seed]) for seed in base if (name, seed) in own]
-            means += [statistics.mean(found)] if found else []
+            measured += [found] if found else []
             deviation = f" ± {statistics.stdev(found):.1f}" if len(found) > 1 else ""
             row.append(f"{statistics.mean(found):+.1f}{deviation} ({len(found)})" if found else "open")
         text += f"| {group.removeprefix('search-or-luck-')} | {' | '.join(row)} |\n"
-    if means:
-        ahead = sum(mean > 0 for mean in means)
-        text += (
-            f"\nThe search is ahead in {ahead} of the {len(means)} differences measured so far, by {min(means):+.1f} to"
-        )
-        text += f" {max(means):+.1f} points.\n"
+    if measured:
+        means = [statistics.mean(found) for found in measured]
+        repeated = [found for found in measured if len(found) > 1]
+        sure = sum(statistics.mean(found) > 2 * statistics.stdev(found) / len(found) ** 0.5 for found in repeated)
+        ahead = f"{sum(mean > 0 for mean in means)} of the {len(means)} differences measured so far"
+        text += f"\nThe search is ahead in {ahead}, by {min(means):+.1f} to {max(means):+.1f} points; in {sure} of the"
+        text += f" {len(repeated)} that have two seeds or more by more than twice the standard error.\n"
     return text
 
 
