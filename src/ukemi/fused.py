@@ -1,4 +1,4 @@
-"""Chains of small operations as one kernel, where a training is compiled.
+"""Chains of small operations as one kernel, where a training is compiled and autotuned.
 
 A step of a search launches hundreds of operations on few numbers, and some that move all variants through memory: on a
 GPU that is a good part of its time. What is marked as `fusable` runs launch by launch, as anything does, until

@@ -10,6 +10,7 @@ from ukemi import AUGMENTERS, T3, T6, vary
 from ukemi.data import Data, DataSet
 from ukemi.measures import robustness_of
 from ukemi.models import create
+from ukemi.objectives import OBJECTIVES
 from ukemi.training import Run, TrainConfig, train
 from ukemi.training.checkpoints import read_checkpoint
 from ukemi.training.run import TIMES
@@ -35,6 +36,14 @@ def trained(folder: Path, name: str, **options: Any) -> tuple[dict[str, torch.Te
 @pytest.mark.parametrize("name", AUGMENTERS)
 def test_a_captured_step_gives_the_bits_of_an_eager_one(name: str, tmp_path: Path) -> None:
     captured, eager = (trained(tmp_path / str(on), name, cuda_graphs=on) for on in (True, False))
+    assert captured[1] == eager[1]
+    assert all(torch.equal(captured[0][key], eager[0][key]) for key in eager[0])
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_a_captured_step_gives_the_bits_of_an_eager_one_whatever_is_minimised(name: str, tmp_path: Path) -> None:
+    told = {"objective": OBJECTIVES[name](), "optimiser": "adam", "learning_rate": 1e-3}
+    captured, eager = (trained(tmp_path / str(on), "random", cuda_graphs=on, **told) for on in (True, False))
     assert captured[1] == eager[1]
     assert all(torch.equal(captured[0][key], eager[0][key]) for key in eager[0])
 

@@ -105,8 +105,8 @@ class TrainConfig(Schema):
     compile: bool = False
     """Compile the network with torch.compile (minutes at first use)."""
     autotune: bool = False
-    """With --compile, on a GPU: try several kernels for the scoring passes and keep the fastest; for long runs, as it
-    takes a minute at first use."""
+    """With --compile, on a GPU: try several kernels for the scoring passes and keep the fastest, and fuse those of the
+    search; for long runs, as it takes a minute or two at first use."""
     cuda_graphs: bool = True
     """On a GPU each step is replayed as one CUDA graph, unless --no-cuda-graphs: small networks wait for launches."""
     checkpoint_minutes: Annotated[Number, Field(ge=0)] = 5.0

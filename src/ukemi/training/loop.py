@@ -80,7 +80,7 @@ def _train(config: TrainConfig, resume: bool, quiet: bool, ranks: Ranks) -> Run:
     with ranks.together():
         run = Run(config.folder()) if resume or not ranks.first else Run.start(config)
     display = Display(run.folder, config.epochs, quiet, ranks)
-    search = fused.compiled() if config.compile and device.type == "cuda" else nullcontext()
+    search = fused.compiled() if config.autotune and device.type == "cuda" else nullcontext()
     with display, interruptible(ranks) as interrupted, own_stream(device), search:
         if resume:
             take_up(run, state, display)
