@@ -5,7 +5,8 @@
 
 Models, methods and the paper's figures are in `benchmarks/styx.toml`. One line per trained and measured model goes to
 `results/styx.jsonl`; what is there with the same sizes is not run again, on whatever device. --epochs, --images and
---few make a smaller experiment: such lines say so, and the report keeps them in a table of their own.
+--few make a smaller experiment: such lines say so, and the report keeps them in a table of their own. --images 0 trains
+without attacking afterwards, to measure the time alone.
 """
 
 import argparse
@@ -117,8 +118,9 @@ def measured(config: TrainConfig, model: str, method: str, args: argparse.Namesp
     net, test = net.to(device), test.to(device)
     began = perf_counter()
     row["accuracy"] = accuracy(net, test, device)[0]
-    row["robustness"] = attacked(net, fixed_subset(test, args.images, 0))
-    row |= beyond(net, test, model, args)
+    if args.images:
+        row["robustness"] = attacked(net, fixed_subset(test, args.images, 0))
+        row |= beyond(net, test, model, args)
     return row | {"evaluation_seconds": perf_counter() - began}
 
 
@@ -164,7 +166,7 @@ def run(args: argparse.Namespace) -> None:
             config = told(model, method, key["seed"], args, Path(folder) / "run")
             line = {**key, "epochs": config.epochs, **measured(config, model, method, args), **about}
         append(args.out, line | {"shared": args.shared})
-        shown = {name: round(line["robustness"][name], 3) for name in ATTACKS}
+        shown = {name: round(line["robustness"][name], 3) for name in ATTACKS} if args.images else {}
         print({**key, "accuracy": line["accuracy"], **shown, "seconds": round(line["seconds"], 1)}, flush=True)
 
 
@@ -183,7 +185,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
     parser.add_argument("--seeds", nargs="+", type=int, default=TABLES["seeds"])
     parser.add_argument("--epochs", type=int, help="instead of the paper's")
-    parser.add_argument("--images", type=int, default=10_000, help="test images for STYX's grid and PGD")
+    parser.add_argument("--images", type=int, default=10_000, help="test images for STYX's grid and PGD; 0: time alone")
     parser.add_argument("--few", type=int, default=500, help="test images for C&W and JSMA")
     parser.add_argument("--seconds", type=float, default=1e9, help="no line is begun after this many")
     parser.add_argument("--data", type=Path, help="the folder of data sets")

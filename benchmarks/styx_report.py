@@ -45,13 +45,35 @@ class _Part:
     def text(self) -> str:
         size = self.size
         epochs = "the paper's epochs" if size["epochs_changed"] is None else f"{size['epochs_changed']} epochs"
+        if not size["images"]:
+            return f"\n## {epochs}, time alone\n" + self._clocks() + self._times() + self._machines()
         said = f"\n## {epochs}, {size['images']} images for the grid and PGD, {size['few']} for C&W and JSMA\n"
         for model in self.models:
             if any(line["model"] == model for line in self.lines):
                 said += self._model(model)
-        said += self._wins() + self._times() + self._open()
+        return said + self._wins() + self._times() + self._open() + self._machines()
+
+    def _machines(self) -> str:
         made = sorted({f"{line['device']}, torch {line['torch']}, commit {line['commit']}" for line in self.lines})
-        return said + f"\nMachines: {'; '.join(made)}.\n"
+        return f"\nMachines: {'; '.join(made)}.\n"
+
+    def _clocks(self) -> str:
+        """Seconds of an epoch and, behind a plus, of the mutation, which is done once; the paper's for all epochs."""
+        said = "\nSeconds of an epoch (median) + those of the mutation before the first.\n\n"
+        methods = ["traditional", *self.mutators]
+        said += f"| model | {' | '.join(_named(one, self.mutators) for one in methods)} | paper, a whole training |\n"
+        said += "| --- " * (len(methods) + 2) + "|\n"
+        for model in self.models:
+            cells = []
+            for method in methods:
+                epoch, once = (
+                    self._values(model, method, lambda line, name=name: line[name] if _alone(line) else None)
+                    for name in ("epoch_seconds", "mutation_seconds")
+                )
+                cells.append(f"{self._cell(epoch, digits=2)} + {self._cell(once, digits=2)}" if epoch else "open")
+            paper = self.models[model]["paper"]["seconds"]
+            said += f"| {model} | {' | '.join(cells)} | {paper['traditional']}, STYX {paper['styx']} |\n"
+        return said
 
     def _values(self, model: str, method: str, read: Callable[[Line], float | None]) -> list[float]:
         """One value per seed; of `MEAN`, those seeds that all four mutators have."""

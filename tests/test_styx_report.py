@@ -82,3 +82,14 @@ def test_seconds_on_a_shared_device_are_left_out() -> None:
     alone = complete("mnist MLP", 0.6, 0.5, 0.4)
     said = written([{**one, "shared": True} for one in alone])
     assert "| 10.0 (32) |" in written(alone) and "| 10.0 (32) |" not in said and "| mnist MLP | open | | |" in said
+
+
+def test_lines_without_attacks_become_a_table_of_times_alone() -> None:
+    lines = [{**one, "images": 0, "few": 0} for one in complete("mnist MLP", 0.6, 0.5, 0.4)]
+    for one in lines:
+        del one["robustness"], one["beyond"]
+    said = written(lines)
+    assert "time alone" in said and "| mnist MLP | 1.00 + 0.00 | 1.00 + 1.00 |" in said and "32, STYX 43" in said
+    assert "| mnist MLP | 1.10 |" in said and "Wins" not in said and "| fashion MLP | open |" in said
+    shared = written([{**one, "shared": True} for one in lines])
+    assert "| mnist MLP | open |" in shared and "1.10 |" not in shared
