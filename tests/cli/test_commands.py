@@ -78,8 +78,13 @@ def test_what_is_measured_of_ones_own_images_is_told(
     names = sorted(path.name for path in (images / "train").iterdir())
     assert "has no test part of its own, so the seed drew one:" in said and "--split train takes the rest" in said
     assert f"outputs are taken for the classes by name: 0 {names[0]}, 1 {names[1]}" in said
+    count = sum(1 for _ in (images / "train").rglob("*.png"))
+    assert run([*told, "--split", "all", "--out", "all"]) == 0 and "no test part" not in capsys.readouterr().err
+    assert json.loads(Path("all/evaluation.json").read_text())["images"] == count
     run([*told[:4], str(images), *told[5:]])
     assert "no test part" not in capsys.readouterr().err
+    assert run([*told[:4], str(images), *told[5:], "--split", "all"]) == 2
+    assert "split: all goes with data that have no test part of their own" in capsys.readouterr().err
 
 
 def test_a_config_file_with_flags_on_top(images: Path) -> None:

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ukemi.data import Data, labelled
+from ukemi.data import Data, DataSet, labelled
 from ukemi.errors import UserError
 
 
@@ -62,3 +62,18 @@ def test_what_can_not_be_split_is_told() -> None:
         made(10, [3] * 10).split(0.2, 0)
     with pytest.raises(UserError, match=r"share should lie between 0 and 1, but 1.5 was given"):
         made(10).split(1.5, 0)
+
+
+@given(st.integers(4, 40), st.integers(0, 2**31))
+def test_a_set_that_was_split_is_had_whole_again(count: int, seed: int) -> None:
+    images = torch.arange(count, dtype=torch.uint8).reshape(-1, 1, 1, 1).expand(-1, 1, 2, 2).contiguous()
+    one = labelled(images, torch.arange(count) % 2, "ab", groups=torch.arange(count) // 2)
+    whole = DataSet("mine", *one.split(0.3, seed)).whole()
+    assert whole is not None and whole.groups is not None and one.groups is not None
+    for mine, given_ in ((whole.images, images), (whole.labels, one.labels), (whole.index, one.index)):
+        assert torch.equal(torch.as_tensor(mine), torch.as_tensor(given_))
+    assert torch.equal(whole.groups, one.groups)
+
+
+def test_a_set_with_a_test_part_of_its_own_is_not_one() -> None:
+    assert DataSet("mine", made(5), made(5)).whole() is None

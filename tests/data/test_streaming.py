@@ -75,3 +75,11 @@ def test_many_paths_are_small_and_come_back() -> None:
 def test_what_is_stored_as_arrays_can_not_be_streamed() -> None:
     with pytest.raises(UserError, match=r"^stream: fashion-mini is read as a whole"):
         load("fashion-mini", stream=True)
+
+
+def test_files_that_are_decoded_when_asked_for_are_had_whole_again(folder: Path) -> None:
+    whole, held = loaded(folder, 0).whole(), load(folder).whole()
+    assert whole is not None and held is not None and len(whole) == COUNT
+    rows = torch.arange(COUNT)
+    assert torch.equal(torch.as_tensor(whole.images[rows]), torch.as_tensor(held.images[rows]))
+    assert torch.equal(whole.labels, held.labels) and whole.index.tolist() == list(range(COUNT))

@@ -56,8 +56,8 @@ class BroughtConfig(Schema):
     """Where data sets lie; default: $UKEMI_DATA, ./data, ~/.cache/ukemi."""
     size: int | None = Field(None, ge=8)
     """Resize images to this side."""
-    split: Literal["test", "train"] = "test"
-    """Which part of the data is measured."""
+    split: Literal["test", "train", "all"] = "test"
+    """Which part of the data is measured; all: both, where the data have no test part of their own."""
 
 
 class VariantsConfig(BroughtConfig):
@@ -310,16 +310,27 @@ def _data(config: EvaluateConfig, name: str, folder: Path | None, size: int | No
     found = data_room.load(name, folder=config.data_folder or folder, size=config.size or size, seed=seed)
     if config.run is None and Path(name).exists():
         _tell_parts(config, name, found)
-    return found.test if config.split == "test" else found.train
+    return _part(config, name, found)
+
+
+def _part(config: EvaluateConfig, name: str, found: DataSet) -> Data:
+    if config.split != "all":
+        return found.test if config.split == "test" else found.train
+    whole = found.whole()
+    if whole is None:
+        raise UserError(
+            f"split: all goes with data that have no test part of their own; {name} has one: test or train."
+        )
+    return whole
 
 
 def _tell_parts(config: EvaluateConfig, name: str, found: DataSet) -> None:
     """What nobody can see in the numbers: which images are measured, and which class is which output."""
     part, other = (found.test, "train") if config.split == "test" else (found.train, "test")
-    if len(found.train) + len(found.test) == found.test.identities:  # one set that was split
+    if config.split != "all" and found.was_one():
         tell(
             f"data: {name} has no test part of its own, so the seed drew one: {len(part):,} of"
-            f" {found.test.identities:,} images are measured (--split {other} takes the rest)."
+            f" {found.test.identities:,} images are measured (--split {other} takes the rest, --split all every one)."
         )
     if Path(name).is_dir():
         names = [f"{at} {label}" for at, label in enumerate(found.classes)]

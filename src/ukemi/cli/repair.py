@@ -108,7 +108,7 @@ def _adversarial(config: AdversarialConfig) -> int:
         clean=config.clean,
         out=config.out,
     )
-    if "test" in read_about(done)["splits"]:
+    if {"test", "all"} & set(read_about(done)["splits"]):
         tell(
             "sets: some were made from the test part, so the model was trained on images that it is tested on;"
             " `ukemi attack --split train` makes others"

@@ -39,7 +39,7 @@ class SliceConfig(BroughtConfig):
     """Slice by this many images only, a fixed choice by the seed; every class needs one."""
     profile: int | None = Field(None, ge=1)
     """Take mean activations over this many images only; default: all of the split."""
-    split: Literal["test", "train"] = "train"
+    split: Literal["test", "train", "all"] = "train"
     """Which part of the data is looked at."""
     contributions: bool = False
     """Also write the sums that were ranked: a file five times as large."""

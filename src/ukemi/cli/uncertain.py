@@ -161,7 +161,7 @@ def brought(
         source = DropoutPasses(model, config.passes, seed=config.seed)
     if config.profile is not None:
         _check_profile(config.profile, model, source, rate)
-    if apart and config.split == "train":
+    if apart and config.split != "test":
         data = _without(data, validation)
     data = fixed_subset(data, min(images, len(data)), config.seed)
     _check_finite(model, data)

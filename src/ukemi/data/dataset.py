@@ -160,6 +160,10 @@ class _Rows:
     def __getitem__(self, positions: Tensor) -> Tensor:
         return self._images[self._positions[positions]]
 
+    def beside(self, other: "_Rows") -> "_Rows":
+        """These rows and others of the same images."""
+        return _Rows(self._images, torch.cat([self._positions, other._positions]))
+
 
 @dataclass(frozen=True)
 class DataSet:
@@ -172,6 +176,26 @@ class DataSet:
     @property
     def classes(self) -> tuple[str, ...]:
         return self.train.classes
+
+    def was_one(self) -> bool:
+        """Whether the test part was drawn from one set, as readers do where there is none: identities tell."""
+        return len(self.train) + len(self.test) == self.test.identities == self.train.identities
+
+    def whole(self) -> Data | None:
+        """Every sample of a set that was one, in its own order; None where the test part is one of its own."""
+        images = _together(self.train.images, self.test.images)
+        if images is None or not self.was_one():
+            return None
+        labels, index = (torch.cat([getattr(self.train, of), getattr(self.test, of)]) for of in ("labels", "index"))
+        first, second = self.train.groups, self.test.groups
+        groups = None if first is None or second is None else torch.cat([first, second])
+        return replace(self.train, images=images, labels=labels, index=index, groups=groups).take(index.argsort())
+
+
+def _together(one: Images, other: Images) -> Images | None:
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return torch.cat([one, other])
+    return one.beside(other) if isinstance(one, _Rows) and isinstance(other, _Rows) else None
 
 
 def as_float(images: Tensor) -> Tensor:

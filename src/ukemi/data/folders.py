@@ -31,7 +31,10 @@ def read_folder(
     if not _folders(root / "train"):
         lone = next((name for name in _TEST if _folders(root / name) and not _files(root / name)), None)
         if lone is not None:
-            raise UserError(f"data: {root} has a folder {lone}, but no folder train beside it.")
+            raise UserError(
+                f"data: {root} has a folder {lone}, but no folder train beside it; {root / lone} alone is data too"
+                " (--split all measures every image)."
+            )
         whole = _listing(root)
         return DataSet(root.resolve().name, *_parts(root, [whole], size, held)[0].split(TEST_SHARE, seed))
     held_out = next((root / name for name in _TEST if (root / name).is_dir()), None)
