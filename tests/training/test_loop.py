@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from ukemi import UserError, measures
+from ukemi import Random, UserError, measures
 from ukemi.augmenters import AUGMENTERS
-from ukemi.data import labelled
+from ukemi.data import Data, labelled
 from ukemi.training import Run, TrainConfig, train
 from ukemi.training.checkpoints import read_checkpoint
 from ukemi.training.setup import batches_of_epoch, fixed_subset, in_classes, load_sets, make_model, trained_model
@@ -97,6 +97,25 @@ def test_scoring_passes_are_counted(small: Path) -> None:
 def test_tensorboard_files_are_written(small: Path) -> None:
     run = train(config(small, tensorboard=True, epochs=1), quiet=True)
     assert list((run.folder / "tensorboard").glob("events.out.tfevents.*"))
+
+
+class LooksFirst(Random):
+    """Asks the model about the data before each epoch."""
+
+    def begin_epoch(self, model: nn.Module, data: Data, epoch: int) -> None:
+        assert not model.training
+        with torch.no_grad():
+            model(data.batch(torch.arange(8), "cpu").images)
+
+
+def test_an_own_method_may_ask_the_model_before_an_epoch(small: Path) -> None:
+    """As in training mode: statistics of BatchNorm would move, and masks of dropout be drawn."""
+    plain, asked = (
+        train(config(small, augmenter=AUGMENTERS["own"](of=of), out=small.parent / of.__name__), quiet=True)  # type: ignore[call-arg]
+        for of in (Random, LooksFirst)
+    )
+    first, second = (read_checkpoint(run.weights_path).tensors for run in (plain, asked))
+    assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 @pytest.mark.slow

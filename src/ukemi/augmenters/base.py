@@ -77,7 +77,7 @@ class Augmenter(ABC):
         return
 
     def begin_epoch(self, model: nn.Module, data: Data, epoch: int) -> None:
-        """Called once before the epoch's first batch."""
+        """Called once before the epoch's first batch; in a training of ours the model is in evaluation mode."""
         return
 
     def plan(self, batches: Sequence[Tensor]) -> list[int]:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ukemi import fused, measures, randomness
 from ukemi.data import Batch, Data
 from ukemi.errors import UserError
-from ukemi.models.inference import home_of, scoring, seconds_per_image
+from ukemi.models.inference import evaluating, home_of, scoring, seconds_per_image
 from ukemi.models.repeated import own_stream
 from ukemi.objectives import Outcome
 from ukemi.randomness import Stream
@@ -138,7 +138,7 @@ def _epoch(
     saved = monotonic()
     if state.step == 0:
         scored, spared = state.augmenter.forwards, state.augmenter.spared
-        with _precision(config, device), state.spent.search():
+        with _precision(config, device), state.spent.search(), evaluating(scorer):
             state.augmenter.begin_epoch(scorer, data, state.epoch)
         state.scored += state.augmenter.forwards - scored
         state.spared += state.augmenter.spared - spared
