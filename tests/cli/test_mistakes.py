@@ -259,6 +259,8 @@ def test_probabilities_are_not_trained_on_and_told_where_they_are_measured(
     (tmp_path / "probable.py").write_text(PROBABLE)
     assert run(small(images, "--model", "probable:net", "--out", "here")) == 2
     assert "its outputs look like probabilities" in capsys.readouterr().err and not Path("here").exists()
+    assert run(["search", "--model", "probable:net", "--data", str(images), "--out", "here"]) == 2
+    assert "its outputs look like probabilities" in capsys.readouterr().err and not Path("here").exists()
     assert run(["evaluate", "--model", "probable:net", "--data", str(images)]) == 0
     said = capsys.readouterr()
     notes = json.loads(Path("evaluation/evaluation.json").read_text())["notes"]

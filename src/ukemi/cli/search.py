@@ -16,6 +16,7 @@ from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.measures import SearchQuality, search_quality
 from ukemi.measures.inner import SEARCHES, Method
+from ukemi.models.check_head import PROBABILITIES
 from ukemi.schema import Fixed
 from ukemi.spaces import Gene, Space
 from ukemi.training.checkpoints import check_folder
@@ -68,6 +69,8 @@ def run(arguments: list[str]) -> int:
     device = device_of(config.device)
     brought = EvaluateConfig(**{name: getattr(config, name) for name in BROUGHT})
     model, data, space, named, _ = model_and_data(brought, device)
+    if named.get("outputs"):  # losses are all that is shown here
+        raise UserError(PROBABILITIES)
     if config.grid is None:
         space.check_levels(config.levels)
     data = fixed_subset(data, min(config.images, len(data)), config.seed)
