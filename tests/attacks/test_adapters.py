@@ -115,6 +115,7 @@ def test_foolbox_objects(batch: Batch, targeted: bool) -> None:
     nearest = from_foolbox(foolbox.attacks.L2DeepFoolAttack(), None, "l2")
     if not targeted:
         assert bool(nearest(model, images, labels).success.all())
+        assert attack(model, images[:0], labels[:0]).images.shape == (0, 1, 28, 28)  # foolbox itself fails there
     with pytest.raises(UserError, match="an attack object of foolbox is needed, but the class Linf"):
         from_foolbox(foolbox.attacks.LinfPGD, 0.1)
 
@@ -131,9 +132,11 @@ def test_art_objects(batch: Batch) -> None:
             model, nn.CrossEntropyLoss(), (1, 28, 28), 10, clip_values=(0, 1), device_type="cpu"
         )
         found = from_art(FastGradientMethod(classifier, eps=0.1))(model, images, labels)
+        nothing = from_art(FastGradientMethod(classifier, eps=0.1))(model, images[:0], labels[:0])
         aimed = from_art(FastGradientMethod(classifier, eps=0.1, targeted=True))
         targets = (labels + 1) % 10
         reached = aimed(model, images, labels, targets=targets)
+    assert nothing.success.shape == (0,)
     ours = fgsm(model, images, labels, epsilon=0.1)
     assert torch.allclose(found.images, ours.images, atol=1e-5) and torch.equal(found.success, ours.success)
     # ART calls the parts of a Sequential one by one; the last pass is ours

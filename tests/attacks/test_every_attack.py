@@ -1,5 +1,6 @@
 """What holds for every attack by name: they can be called alike, and they refuse alike."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -69,6 +70,20 @@ def test_images_that_want_a_gradient_get_none(name: str, batch: Batch) -> None:
 
 
 @pytest.mark.parametrize("name", ATTACKS)
+def test_a_callers_inference_mode_changes_nothing(name: str, batch: Batch) -> None:
+    """Neither around the attack, nor where images and labels were made."""
+    model, images, labels = batch
+    expected = ATTACKS[name](model, images, labels, **QUICK[name])
+    with torch.inference_mode():
+        inside = ATTACKS[name](model, images, labels, **QUICK[name])
+        made, own = images.clone(), labels.clone()
+        within = ATTACKS[name](model, made, own, **QUICK[name])
+    outside = ATTACKS[name](model, made, own, **QUICK[name])
+    for found in (inside, within, outside):
+        assert torch.equal(found.images, expected.images) and not found.images.is_inference()
+
+
+@pytest.mark.parametrize("name", ATTACKS)
 def test_arrays_and_lists_are_named(name: str, batch: Batch) -> None:
     model, images, labels = batch
     attack = partial(ATTACKS[name], **QUICK[name])
@@ -102,6 +117,59 @@ def test_a_model_without_a_gradient_is_named(name: str, learns: bool) -> None:
         with pytest.raises(UserError, match=r"^model: no gradient leads from its outputs to the pixels"):
             ATTACKS[name](model, images, labels, **QUICK[name])
     assert model.training
+
+
+class Answering(nn.Module):
+    """Gives what `form` makes of its logits."""
+
+    def __init__(self, form: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.head, self.form = nn.Linear(784, 10), form
+
+    def forward(self, images: Tensor) -> Any:
+        return self.form(self.head(images.flatten(1)))
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        (lambda logits: (logits, 0), "a tuple"),
+        (lambda logits: {"logits": logits}, "a dict"),
+        (lambda logits: logits.detach().numpy(), "a ndarray"),
+        (lambda logits: None, "a NoneType"),
+        (lambda logits: logits[:, 0], r"torch.float32 \[5\] for 5 images"),
+        (lambda logits: logits[:, :1], r"torch.float32 \[5, 1\] for 5 images"),
+        (lambda logits: logits[:1], r"torch.float32 \[1, 10\] for 5 images"),
+        (lambda logits: logits.long(), r"torch.int64 \[5, 10\] for 5 images"),
+    ],
+)
+@pytest.mark.parametrize("name", ATTACKS)
+def test_outputs_that_are_no_logits_are_named(name: str, form: Callable[[Tensor], Any], said: str) -> None:
+    model = Answering(form).train()
+    with pytest.raises(UserError, match=rf"^model: logits \[N, classes\] are needed, but it gives {said}\.$"):
+        ATTACKS[name](model, torch.rand(5, 1, 28, 28), torch.arange(5), **QUICK[name])
+    assert model.training
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_labels_elsewhere_and_labels_that_are_no_whole_numbers_are_named(name: str, batch: Batch) -> None:
+    model, images, labels = batch
+    with pytest.raises(UserError, match=r"^labels: they are on meta, but the images are on cpu\.$"):
+        ATTACKS[name](model, images, labels.to("meta"), **QUICK[name])
+    with pytest.raises(UserError, match=r"^labels: one whole number per image, \[5\], is needed, not torch.float32"):
+        ATTACKS[name](model, images, labels.float(), **QUICK[name])
+    if name != "deepfool":  # it has no targets
+        with pytest.raises(UserError, match=r"^targets: they are on meta"):
+            ATTACKS[name](model, images, labels, targets=labels.to("meta"), **QUICK[name])
+
+
+@pytest.mark.parametrize("given", ["8/255", None, [0.1] * 5, np.full(5, 0.1), 1j])
+@pytest.mark.parametrize("name", [name for name in ATTACKS if "epsilon" in QUICK[name]])
+def test_an_epsilon_that_is_no_number_is_named(name: str, given: Any, batch: Batch) -> None:
+    model, images, labels = batch
+    kind = type(given).__name__
+    with pytest.raises(UserError, match=rf"^epsilon: a number, or a tensor .* is needed, but a {kind} was given\.$"):
+        ATTACKS[name](model, images, labels, **{**QUICK[name], "epsilon": given})
 
 
 def test_minimal_takes_every_attack_with_a_budget(batch: Batch) -> None:

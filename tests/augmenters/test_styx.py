@@ -1,5 +1,6 @@
 """STYX: who is mutated and where, while training and before it."""
 
+import inspect
 from dataclasses import replace
 
 import pytest
@@ -10,8 +11,9 @@ from torch import Tensor, nn
 
 from ukemi import UserError
 from ukemi.augmenters import Styx, mutated
+from ukemi.augmenters.styx import StyxConfig
 from ukemi.data import Data, DataSet, labelled
-from ukemi.variations.mutators import MUTATORS, Draw
+from ukemi.variations.mutators import MUTATORS, SIGMA, Draw
 
 MODEL = nn.Linear(1, 1)
 
@@ -54,6 +56,15 @@ def test_exactly_the_asked_number_of_images_and_pixels(
     if masks != "epoch":
         before = mutated(data, mutator="zero", **settings)  # type: ignore[arg-type]
         assert torch.equal(before.images, found)  # type: ignore[arg-type]
+
+
+def test_the_papers_settings_are_the_usual_ones() -> None:
+    told = {"data_ratio": 0.5, "pixel_ratio": 0.1, "sigma": SIGMA, "masks": "fixed", "pixels": "position"}
+    assert SIGMA == 0.5
+    for usual in (StyxConfig(), Styx(samples=4).settings):
+        assert told.items() <= usual.model_dump().items() and not usual.redraw
+    before = {name: one.default for name, one in inspect.signature(mutated).parameters.items()}
+    assert (told | {"count": 1}).items() <= before.items()
 
 
 def test_the_share_is_of_the_samples_that_are_trained_on(fashion: DataSet) -> None:

@@ -181,8 +181,10 @@ def test_square_is_black_box(capsys: pytest.CaptureFixture[str]) -> None:
         assert run(command) == 0
         said = capsys.readouterr().out
         assert "black-box: the attack is made for this very model" in said and "white-box" not in said
-    page = Path("attack/page.html").read_text()
-    assert "black-box; 95 % interval" in page and "white-box" not in page
+    page, evaluated = (Path(folder, "page.html").read_text() for folder in ("attack", "evaluation"))
+    assert "black-box; 95 % interval" in page and "white-box" not in page.lower()
+    assert "Black-box: the attack is made for this very model, from its outputs alone" in page
+    assert "Black-box: the attack is made for this very model" in evaluated and "white-box" not in evaluated.lower()
 
 
 def test_more_images_than_there_are_and_the_mean_in_the_table(capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,6 +27,7 @@ from ukemi.cli.parse import parse_train
         ("--drops 1 b", "drops.1: should be a valid integer, but 'b' was given."),
         ("--no-flips", "--no-flips: that is so anyway; --flips is the flag that changes it."),
         ("--no-epochs", "--no-epochs is no flag of ukemi train; --epochs is."),
+        ("--augmenter styx --mutator auto", "--mutator is no flag of ukemi train; --augmenter.mutator is."),
         ("--augmenter.k 3", "--augmenter.k is no flag of ukemi train (ukemi train --help lists them)."),
         (
             "--learning-rate 8/0",

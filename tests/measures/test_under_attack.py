@@ -79,12 +79,17 @@ def test_an_attack_is_told_by_one_schema() -> None:
 
 def test_styx_grid_has_the_released_configurations() -> None:
     grid = styx_grid()
-    assert [len(grid[name]) for name in grid] == [10] * 7
-    assert {round(each.epsilon, 2) for each in grid["fgsm-linf"] if each.epsilon} == {
-        round(0.05 * k, 2) for k in range(1, 11)
-    }
-    assert [each.steps for each in grid["deepfool"]] == list(range(2, 21, 2))
-    assert {each.step_size for each in grid["bim-l1"]} == {2, 4, 6, 8, 10}
+    told: dict[str, list[dict[str, float | str]]] = {}
+    for norm, unit in (("l1", 10), ("l2", 1), ("linf", 0.05)):
+        told[f"fgsm-{norm}"] = [{"norm": norm, "epsilon": unit * at} for at in range(1, 11)]
+    for norm, epsilon, unit in (("l1", 20, 2), ("l2", 2, 0.2), ("linf", 0.1, 0.002)):
+        pairs = [(at, steps) for at in range(1, 6) for steps in (10, 50)]
+        told[f"bim-{norm}"] = [
+            {"norm": norm, "epsilon": epsilon, "step_size": unit * at, "steps": steps} for at, steps in pairs
+        ]
+    told["deepfool"] = [{"steps": steps, "overshoot": 0.1} for steps in range(2, 21, 2)]
+    assert {name: [each.settings() for each in grid[name]] for name in grid} == told
+    assert all(each.attack == name.partition("-")[0] for name in grid for each in grid[name])
 
 
 def test_spreadsheets_read_the_table() -> None:

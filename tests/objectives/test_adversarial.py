@@ -49,6 +49,17 @@ def test_the_first_share_of_the_batch_is_attacked_within_the_budget(attack: str,
     assert model.head.weight.grad is not None
 
 
+def test_pgd_has_one_random_start_and_takes_every_step() -> None:
+    """Madry's own: a second run from the image itself would double the cost of training."""
+    model, images, passes = Spy(), torch.rand(6, 1, 4, 4), []
+    objective = OBJECTIVES["adversarial"](attack="pgd", epsilon=0.9, steps=4).build(0.0)
+    handle = model.register_forward_hook(lambda _part, given, _out: passes.append(given[0].detach()))
+    objective(model, images, LABELS, INDEX, 0)
+    handle.remove()
+    assert [len(one) for one in passes] == [6] * (4 + 1 + 1)  # steps, the last point, the training step
+    assert not torch.equal(passes[0], images)
+
+
 def test_fgsm_is_the_attack_itself_with_a_random_start_keyed_by_epoch_and_index() -> None:
     model, images = Spy().train(), torch.rand(6, 1, 4, 4)
     objective = OBJECTIVES["adversarial"](attack="fgsm", epsilon=0.2).build(0.0)

@@ -42,6 +42,11 @@ def test_shares_come_from_beta_and_partners_are_a_permutation(alpha: float) -> N
     assert stats.kstest(shares, stats.beta(alpha, alpha).cdf).pvalue > 1e-3
 
 
+def test_shares_are_even_unless_asked_and_nearer_to_a_half_inside() -> None:
+    assert Mixup().alpha == Mixup.Config().alpha == 1
+    assert ManifoldMixup().alpha == ManifoldMixup.Config().alpha == 2
+
+
 def test_inner_features_are_mixed_behind_the_planned_layer() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(9, 8), nn.ReLU(), nn.Linear(8, 7), nn.ReLU(), nn.Linear(7, 3))
     objective = ManifoldMixup(layers=("1", "3"))

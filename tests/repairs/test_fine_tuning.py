@@ -41,7 +41,11 @@ def test_the_model_learns_what_fooled_it(clean: bool, made: tuple[Path, Path], t
     config = Run.config_of(done.folder)
     assert config.optimiser == "adam" and config.schedule == "constant"
     tuned = load_sets(config)
-    assert len(tuned.train) >= 6000 if clean else 10 < len(tuned.train) <= 200
+    found = read_set(path)
+    fooling = found.images[found.success]
+    assert 10 < len(fooling) < len(found)  # what the model withstood is left out
+    assert len(tuned.train) == len(fooling) + 6000 * clean
+    assert torch.equal(tuned.train.images[torch.arange(len(fooling))], fooling)
     log = done.read_log()
     assert log[-1]["loss"] < log[0]["loss"]
 

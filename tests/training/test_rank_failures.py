@@ -1,6 +1,7 @@
 """What fails on one rank alone: nobody waits for ever, and the cause is told by the rank that knows it."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 
+from ukemi.errors import UserError
+from ukemi.repairs.more import further
 from ukemi.training import Run, TrainConfig, train
 from ukemi.training.checkpoints import read_checkpoint, write_checkpoint
 from ukemi.training.parallel import go_on
@@ -100,3 +103,16 @@ def test_how_to_go_on_is_told_as_it_is(images: Path, tmp_path: Path) -> None:
     values = BASE | {"data": str(images), "model": "rank_faults:single"}
     train(TrainConfig(**values | {"out": tmp_path / "run"}), quiet=True)
     assert "the last checkpoint in" in go_on(tmp_path / "run") and "is whole" in go_on(tmp_path / "run")
+
+
+def test_what_goes_on_can_be_pasted(tmp_path: Path) -> None:
+    """Also where the folder has a space."""
+    folder = tmp_path / "my run"
+    folder.mkdir()
+    (folder / "config.toml").write_text("")
+    pasted = re.escape(f"--resume '{folder}'")
+    assert re.search(pasted, go_on(folder))
+    with pytest.raises(UserError, match=pasted):
+        Run.check_free(folder)
+    with pytest.raises(UserError, match=pasted):
+        further(TrainConfig(), Run(folder), folder, folder)

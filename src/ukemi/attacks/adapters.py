@@ -45,8 +45,10 @@ def from_callable(
             victim = Victim(model, images, labels, targets)
             with torch.no_grad():
                 victim.passed(images[:2])  # what is wrong with the model should show before a foreign attack runs
-            with _own_gradients(model), _counted(model, victim):
-                found = _checked(called(attack, "attack", model, images.clone(), victim.aims), images)
+            found = images.clone()
+            if len(images):  # not every library takes none
+                with _own_gradients(model), _counted(model, victim):
+                    found = _checked(called(attack, "attack", model, found, victim.aims), images)
             # a foreign attack may leave another mode behind
             model.eval()
             rows = torch.arange(len(images), device=images.device)

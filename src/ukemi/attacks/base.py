@@ -1,7 +1,7 @@
 """What every attack works with and gives back: a victim that counts its passes, and a result per sample."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -73,8 +73,8 @@ class Victim:
 
     def _passed(self, images: Tensor) -> Tensor:
         logits: Tensor = self.model(images)
-        if not self._checked and len(logits):
-            self._check(logits)
+        if not self._checked and len(images):
+            self._check(logits, len(images))
             # a copy: a compiled model may use the memory of its answers again
             self._checked, self._first = True, logits.detach()[:_LOOKED_AT].clone()
         return logits
@@ -102,7 +102,7 @@ class Victim:
         """The same for images whose labels or targets are `aims [n]`; who calls it counts the passes."""
         found = []
         for part, own in zip(images.split(self._chunk), aims.split(self._chunk), strict=True):
-            leaf = part.detach().requires_grad_()
+            leaf = leaf_of(part)
             with torch.enable_grad():
                 logits = self.passed(leaf)
                 values = objective(logits, own)
@@ -118,7 +118,7 @@ class Victim:
         """
         found = []
         for part, own in zip(images.split(self._chunk), self.aims.split(self._chunk), strict=True):
-            leaf = part.detach().requires_grad_()
+            leaf = leaf_of(part)
             with torch.enable_grad():
                 logits = self._passed(leaf)
             found.append(pulled_back(logits, leaf, weigh(logits.detach(), own)))
@@ -132,9 +132,12 @@ class Victim:
         """The same for samples whose labels or targets are `aims [n]`."""
         return ~right(logits, aims) if self.targets is None else right(logits, aims)
 
-    def _check(self, logits: Tensor) -> None:
-        if logits.ndim != 2 or logits.shape[1] < 2:
-            raise UserError(f"model: logits [N, classes] are needed, but it gives {list(logits.shape)}.")
+    def _check(self, logits: object, count: int) -> None:
+        if not isinstance(logits, Tensor):
+            raise UserError(f"model: logits [N, classes] are needed, but it gives a {type(logits).__name__}.")
+        if logits.ndim != 2 or len(logits) != count or logits.shape[1] < 2 or not logits.is_floating_point():
+            given = f"{logits.dtype} {list(logits.shape)} for {count} images"
+            raise UserError(f"model: logits [N, classes] are needed, but it gives {given}.")
         for name, low, high in self._ends:
             if not 0 <= low <= high < logits.shape[1]:
                 raise UserError(f"{name}: they should lie in 0 to {logits.shape[1] - 1}.")
@@ -155,6 +158,11 @@ def _ends(labels: Tensor, targets: Tensor | None) -> list[tuple[str, int, int]]:
         return []
     found = torch.stack([end for own in given.values() for end in own.aminmax()]).tolist()
     return [(name, *found[2 * at : 2 * at + 2]) for at, name in enumerate(given)]
+
+
+def leaf_of(images: Tensor) -> Tensor:
+    """The images as a gradient is taken at them: a copy of what inference mode made, which can have none."""
+    return (images.clone() if images.is_inference() else images.detach()).requires_grad_()
 
 
 def pulled_back(outputs: Tensor, leaf: Tensor, weights: Tensor, **options: bool) -> Tensor:
@@ -201,8 +209,9 @@ def up_the_odds_for(logits: Tensor, aims: Tensor) -> Tensor:
 
 @contextmanager
 def attacking(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode; afterwards every module has the mode that it had before."""
-    with evaluating(model):
+    """Evaluation mode, outside of a caller's inference mode; afterwards every module has the mode it had before."""
+    followed = torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
+    with evaluating(model), followed:
         yield
 
 
@@ -217,7 +226,11 @@ def admitted(images: Tensor, labels: Tensor, targets: Tensor | None = None, inde
     count = len(images)
     for name, given in (("labels", labels), ("targets", targets), ("index", index)):
         if given is not None and (given.is_floating_point() or given.shape != (count,)):
-            raise UserError(f"{name}: one whole number per image, [{count}], is needed, not {list(given.shape)}.")
+            found = f"{given.dtype} {list(given.shape)}"
+            raise UserError(f"{name}: one whole number per image, [{count}], is needed, not {found}.")
+    for name, given in (("labels", labels), ("targets", targets)):
+        if given is not None and given.device != images.device:
+            raise UserError(f"{name}: they are on {given.device}, but the images are on {images.device}.")
     if not recording(images.device):
         check_pixels(images)
         if targets is not None and bool((targets == labels).any()):

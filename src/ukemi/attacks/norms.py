@@ -8,6 +8,7 @@ usual order of summation.
 from copy import copy
 from functools import cached_property
 from math import inf, prod, sqrt
+from numbers import Real
 from typing import get_args
 
 import numpy as np
@@ -41,6 +42,9 @@ def radius_of(epsilon: Epsilon, images: Tensor, norm: Norm, name: str = "epsilon
     Rounded down, because the float32 nearest to 0.1 lies above 0.1.
     """
     checked_norm(norm)
+    if not isinstance(epsilon, Tensor | Real):
+        kind = type(epsilon).__name__
+        raise UserError(f"{name}: a number, or a tensor of one per image, is needed, but a {kind} was given.")
     given = torch.as_tensor(epsilon, dtype=torch.float64).detach()
     if given.shape not in ((), (len(images),)):
         raise UserError(f"{name}: one number, or one per image [{len(images)}], is needed, not {list(given.shape)}.")

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ukemi.attacks.base import Victim, pulled_back
+from ukemi.attacks.base import Victim, leaf_of, pulled_back
 from ukemi.models.inference import rows_per_pass
 
 _FEW = 2
@@ -26,7 +26,7 @@ def uncounted_slopes(victim: Victim, images: Tensor, mixtures_nMK: Tensor) -> tu
     chunk = rows_per_pass((mixtures_nMK.shape[1], *images.shape[1:]), images.device)
     found = []
     for part, weights in zip(images.split(chunk), mixtures_nMK.split(chunk), strict=True):
-        leaf = part.detach().requires_grad_()
+        leaf = leaf_of(part)
         with torch.enable_grad():
             logits = victim.passed(leaf)
         found.append((logits.detach(), _all_at_once(logits, leaf, weights)))

@@ -1,6 +1,6 @@
 """What is wrong with a command's flags, in one sentence, before a parser draws a box around it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -58,13 +58,8 @@ def _switch(flag: str, fields: dict[str, tuple[FieldInfo, Any]], command: str) -
     """Whether the flag is one that takes no value; one that is not known at all is an error."""
     positive = flag.replace("--no-", "--", 1)
     if flag not in fields and (positive not in fields or fields[positive][0].annotation is not bool):
-        part = flag.rpartition(".")[0]
-        shared = (
-            f"{part}." if any(one.startswith(f"{part}.") for one in fields) else ""
-        )  # what begins alike is not near
-        known = [one.removeprefix(shared) for one in fields if one.startswith(shared) and not one.endswith(".name")]
-        near = get_close_matches(flag.removeprefix(shared), known, 1, 0.7)
-        hint = f"; {shared}{near[0]} is" if near else f" (ukemi {command} --help lists them)"
+        meant = _meant(flag, fields)
+        hint = f"; {meant} is" if meant else f" (ukemi {command} --help lists them)"
         raise UserError(f"{flag} is no flag of ukemi {command}{hint}.")
     if flag in fields and fields[flag][0].annotation is not bool:
         return False
@@ -72,6 +67,17 @@ def _switch(flag: str, fields: dict[str, tuple[FieldInfo, Any]], command: str) -
         other = positive.replace("--", "--no-", 1) if flag == positive else positive
         raise UserError(f"{flag}: that is so anyway; {other} is the flag that changes it.")
     return True
+
+
+def _meant(flag: str, fields: Iterable[str]) -> str | None:
+    """A part's setting that was given without its part, or else the flag that is spelt nearly so."""
+    known = [one for one in fields if not one.endswith(".name")]
+    inner = [one for one in known if one.endswith(f".{flag.removeprefix('--')}")]
+    part = flag.rpartition(".")[0]
+    shared = f"{part}." if any(one.startswith(f"{part}.") for one in known) else ""  # what begins alike is not near
+    spelt = [one.removeprefix(shared) for one in known if one.startswith(shared)]
+    near = [shared + one for one in get_close_matches(flag.removeprefix(shared), spelt, 1, 0.7)]
+    return next(iter([*inner, *near]), None)
 
 
 def _behind(arguments: Sequence[str], at: int) -> list[str]:

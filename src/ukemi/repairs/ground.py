@@ -41,7 +41,7 @@ def ground_of(run: Run) -> Ground:
     if not config.validation:
         raise UserError(f"run: {run.folder} kept no images aside; train with --validation 0.5.")
     if not run.weights_path.exists():
-        raise UserError(f"run: {run.folder} has no weights yet; finish it with --resume {run.folder}.")
+        raise UserError(f"run: {run.folder} has no weights yet; finish it with {run.resuming}.")
     sets = load_sets(config)
     model, train = trained_model(run, config, sets.train)
     history.check(model)

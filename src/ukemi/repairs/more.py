@@ -39,7 +39,7 @@ SCHEMA = 1
 def further(config: TrainConfig, run: Run, data: Path, out: Path, **changes: Any) -> TrainConfig:
     """The run's settings for more epochs from its weights, on `data`, plainly augmented, at one learning rate."""
     if not run.weights_path.exists():
-        raise UserError(f"run: {run.folder} has no weights yet; finish it with --resume {run.folder}.")
+        raise UserError(f"run: {run.folder} has no weights yet; finish it with {run.resuming}.")
     kept = {name: getattr(config, name) for name in KEPT}
     more = {"data": str(data), "weights": run.weights_path, "schedule": "constant", "validation": 0, "out": out}
     return TrainConfig(**{**kept, **more, **changes})

@@ -15,7 +15,16 @@ from ukemi.data import Data
 from ukemi.measures.examples import drawn
 from ukemi.models.inference import default_chunk, home_of, logits
 from ukemi.reports import charts, words
-from ukemi.reports.attacks import NORMS, AttackResult, attack_row, distance_said, share_said, sight_of, title_of
+from ukemi.reports.attacks import (
+    NORMS,
+    AttackResult,
+    attack_row,
+    distance_said,
+    share_said,
+    sight_of,
+    sight_said,
+    title_of,
+)
 from ukemi.reports.gallery import gallery, name_of
 from ukemi.reports.notes import notes
 from ukemi.reports.page import flat, template
@@ -132,6 +141,7 @@ def write_attack(folder: Path, report: AttackReport) -> None:
         heading=f"{report.title} under {report.made.attack}",
         versions=versions(),
         glance=attack_glance(report),
+        sight=sight_said([report.result]),
         tiles=_tiles(report.result),
         gallery=gallery(
             [_card(one, report.made, side) for one in report.gallery], {"label": "class", "guess": "taken for"}

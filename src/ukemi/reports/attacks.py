@@ -47,7 +47,8 @@ def sight_of(config: AttackConfig) -> str:
     return "black-box" if config.name() in BLACK_BOX else "white-box"
 
 
-def _sight(results: Sequence[AttackResult]) -> str:
+def sight_said(results: Sequence[AttackResult]) -> str:
+    """The same of several attacks, and for whom they are made; one that follows gradients decides."""
     several = len(results) > 1
     made = f"the {'attacks are' if several else 'attack is'} made for this very model"
     if {sight_of(one.config) for one in results} == {"black-box"}:
@@ -103,7 +104,7 @@ def group_rows(results: Sequence[AttackResult]) -> list[dict[str, Any]]:
 
 def attacks_table(results: Sequence[AttackResult]) -> Table:
     """Attacks, or of a grid its groups, for the terminal."""
-    about = f"{_sight(results)}; robustness: 1 - fooled / recognised (STYX)"
+    about = f"{sight_said(results)}; robustness: 1 - fooled / recognised (STYX)"
     if _is_grid(results):
         found = plain_table("attack", _GRID_COLUMNS, about)
         for name, cells in _rows(results):
@@ -119,7 +120,7 @@ def attacks_table(results: Sequence[AttackResult]) -> Table:
 def attack_table(result: AttackResult) -> Table:
     """One attack beside the accuracy without it, for the terminal."""
     found = result.found
-    about = f"{_sight([result])}; robustness: 1 - fooled / recognised (STYX)"
+    about = f"{sight_said([result])}; robustness: 1 - fooled / recognised (STYX)"
     shown = plain_table(Text(title_of(result.config)), ("",), about)
     shown.add_row("accuracy", share_of(found.accuracy, len(found.right)))
     cells = dict(zip(COLUMNS, cells_of(result), strict=True))
@@ -148,6 +149,7 @@ def attack_section(results: Sequence[AttackResult]) -> dict[str, Any] | None:
     grid = _is_grid(results)
     return {
         "said": _said(results),
+        "sight": sight_said(results),
         "columns": _GRID_COLUMNS if grid else COLUMNS,
         "rows": _rows(results),
         "every": [(title_of(one.config), cells_of(one)) for one in results] if grid else [],

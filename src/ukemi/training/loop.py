@@ -169,7 +169,7 @@ def _epoch(
         if stop:
             state.guard.check(space, now=True)
             _save(run, state)
-            raise Interrupted(f"stopped at epoch {state.epoch}, step {state.step}; go on with --resume {run.folder}")
+            raise Interrupted(f"stopped at epoch {state.epoch}, step {state.step}; go on with {run.resuming}")
         if due:
             state.guard.check(space, now=True)
             _save(run, state)

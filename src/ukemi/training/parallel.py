@@ -160,9 +160,10 @@ def losses_named(folder: Path, ranks: Ranks) -> Iterator[None]:
 
 def go_on(folder: Path) -> str:
     """How a run that stopped is taken up."""
-    if Run(folder).has_checkpoint():
-        return f"the last checkpoint in {folder} is whole: go on with --resume {folder}, on any number of ranks."
-    return f"there is no checkpoint yet: begin anew with --resume {folder}, on any number of ranks."
+    run = Run(folder)
+    if run.has_checkpoint():
+        return f"the last checkpoint in {folder} is whole: go on with {run.resuming}, on any number of ranks."
+    return f"there is no checkpoint yet: begin anew with {run.resuming}, on any number of ranks."
 
 
 def _is_lost(error: RuntimeError) -> bool:

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from ukemi.errors import UserError
@@ -31,6 +32,8 @@ class Run:
         self.checkpoints = folder / "checkpoints"
         self.weights_path = folder / "model.safetensors"
         self.history = folder / "history"
+        self.resuming = f"--resume {quote(str(folder))}"
+        """the flag of `ukemi train` that goes on with it, to be pasted"""
 
     @staticmethod
     def start(config: TrainConfig) -> "Run":
@@ -51,7 +54,8 @@ class Run:
         """Refuses a folder that already holds a run, or that can't be written."""
         check_folder(folder)
         if (folder / "config.toml").exists() or Run(folder).log_path.exists():
-            raise UserError(f"out: {folder} already holds a run; go on with --resume {folder}, or give another --out.")
+            go_on = Run(folder).resuming
+            raise UserError(f"out: {folder} already holds a run; go on with {go_on}, or give another --out.")
 
     @staticmethod
     def config_of(folder: Path) -> TrainConfig:
