@@ -313,7 +313,6 @@ class Sensei(Searching):
         found = self.searched(model, images[rows], labels[rows], index[rows], epoch, genes_NG[:, None])
         holds = self._holds(self._losses(found)[:, 0], found.predicted[:, 0] == labels[rows])
         store.active[index[rows]] = ~holds
-        store.coming[index[rows]] = ~holds
         store.waiting[index[rows]] = False
 
     def _search(
