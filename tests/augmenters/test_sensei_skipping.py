@@ -95,3 +95,15 @@ def test_rows_that_only_fill_a_shape_are_not_judged(tiny_net: nn.Module, fashion
     sensei.planned = 8  # all are skipped, and all are searched to fill the shape
     sensei(tiny_net, images, labels, index, 2)
     assert sensei.forwards == 2 * 8 * 11 and not sensei.state_dict()["coming"].any()
+
+
+def test_what_was_planned_for_batches_is_not_asked_of_the_search_ahead(tiny_net: nn.Module, fashion: DataSet) -> None:
+    images, labels, index = rows(fashion)
+    data, found = replace(fashion.train.take(index), images=images), []
+    for planned in (None, -1, 0):  # what the training loop left from the epoch before
+        sensei = Sensei(T3, samples=8, settings="sensei-sa", when="epoch")
+        sensei.planned = planned
+        sensei.begin_epoch(tiny_net.double(), data, 1)
+        found.append(sensei(tiny_net, images, labels, index, 1))
+        assert sensei.forwards == 8 * 11 and sensei.state_dict()["begun"].all()
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
