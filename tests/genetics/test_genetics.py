@@ -224,6 +224,9 @@ def test_roulette_draws_in_proportion() -> None:
         stats.chisquare(torch.bincount(shifted.flatten(), minlength=4)[[0, 2, 3]].numpy(), expected.numpy()).pvalue
         > 1e-3
     )
+    above = roulette(torch.tensor([2.0, 3.0, 5.0]).expand(3000, -1), index, 10, seed=0, epoch=1)  # shifted by nothing
+    counts = torch.bincount(above.flatten(), minlength=3)
+    assert stats.chisquare(counts.numpy(), 30_000 * torch.tensor([0.2, 0.3, 0.5]).numpy()).pvalue > 1e-3
     even = torch.bincount(roulette(torch.zeros(3000, 4), index, 10, seed=0, epoch=1).flatten(), minlength=4)
     assert stats.chisquare(even.numpy()).pvalue > 1e-3
 
