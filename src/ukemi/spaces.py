@@ -186,8 +186,10 @@ class Space:
         low, high, identity, last = _table(self, codes.device)
         t = codes.double() / last
         values = low * (1 - t) + high * t
-        # off the middle of a range the identity is hit by rounding only: it must be exact to be told from a change
-        return torch.where((values - identity).abs() <= 1e-9 * (high - low), identity, values).float()
+        # off the middle of a range the identity is hit by rounding only: it must be exact to be told from a change; a
+        # continuous gene has it at the nearest position between the ends
+        near = 1e-9 if self.discrete else torch.where((codes > 0) & (codes < last), 0.5 / last, 1e-9)
+        return torch.where((values - identity).abs() <= near * (high - low), identity, values).float()
 
     def grid(self, levels: int | Sequence[int] = 3) -> Tensor:
         """Every combination of `levels` evenly spread values per gene, float32 `[rows, G]`; the first gene is slowest.

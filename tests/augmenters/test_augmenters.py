@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -207,7 +208,7 @@ def test_the_scored_tensor_is_the_trained_tensor(fashion: DataSet) -> None:
     assert all((scored == row).flatten(1).all(1).any() for row in found)
 
 
-@pytest.mark.parametrize("many", [1, 2, 4, 8])
+@pytest.mark.parametrize("many", [1, 2, 3, 4, 7, 8])
 def test_passes_of_any_size_find_the_same(
     many: int, tiny_net: nn.Module, fashion: DataSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,8 +230,9 @@ def test_ties_go_to_the_lowest_candidate_and_nan_is_not_hidden(fashion: DataSet)
         def forward(self, x: Tensor) -> Tensor:
             return torch.full((len(x), 10), self.value)
 
-    for value in (0.0, float("nan")):
+    for value, most in product((0.0, float("nan")), (None, 1)):
         augmenter = WorstOf(5, T3)
+        augmenter.most_per_pass = most
         augmenter(Same(value), images, labels, index, 0)
         assert augmenter.genes is not None and torch.equal(augmenter.genes, T3.sample(index, 5, seed=0)[:, 0])
 

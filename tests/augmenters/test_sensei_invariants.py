@@ -13,7 +13,8 @@ from ukemi import T3, Gene, Sensei, Space, UserError, WorstOf, vary
 from ukemi.augmenters import PRESETS
 from ukemi.data import DataSet
 from ukemi.fitness import NeuronCoverage, Scored
-from ukemi.genetics import elitism
+from ukemi.genetics import elitism, unpacked
+from ukemi.randomness import Stream, uniform
 from ukemi.training import TrainConfig
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -85,6 +86,22 @@ def test_the_trained_tensor_is_the_scored_tensor_of_highest_loss(preset: str, fa
             logits = model.head(scored.flatten(2)).float()
         losses = nn.functional.cross_entropy(logits.flatten(0, 1), labels.repeat_interleave(10), reduction="none")
         assert torch.equal(found, scored[torch.arange(8), losses.view(8, 10).argmax(1)])
+
+
+def test_where_a_pair_of_classes_is_used_up_the_second_worst_scored_tensor_is_trained(fashion: DataSet) -> None:
+    images, labels, index = rows(fashion)
+    model, labels = Spy(), torch.zeros_like(labels)
+    sensei = Sensei(T3, samples=8, settings="sensei-released", fitness="cross-entropy", cap=1, flips=True)
+    found = sensei(model, images, labels, index, 0)
+    scored = torch.cat([part.unflatten(0, (8, -1)) for part in model.seen], 1)
+    with torch.no_grad():
+        logits = model.head(scored.flatten(2)).float()
+    losses = nn.functional.cross_entropy(logits.flatten(0, 1), labels.repeat_interleave(10), reduction="none")
+    best, second = losses.view(8, 10).argsort(dim=1, descending=True, stable=True)[:, :2].T
+    said = logits[torch.arange(8), best].argmax(1).tolist()
+    over = torch.tensor([said[at] != 0 and said[:at].count(said[at]) > 1 for at in range(8)])
+    assert over.any() and not over.all()
+    assert torch.equal(found, scored[torch.arange(8), torch.where(over, second, best)])
 
 
 def test_a_fitness_of_minus_infinity_still_trains_a_scored_tensor(tiny_net: nn.Module, fashion: DataSet) -> None:
@@ -290,3 +307,49 @@ def test_a_loop_of_ones_own_is_told_what_is_wrong(tiny_net: nn.Module, fashion: 
         worst(model, images, labels, index, 7)
     with pytest.raises(UserError, match="parents is not the state of worst-of"):
         worst.load_state_dict({"parents": torch.zeros(3)})
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_fittest_survivor_comes_first_whoever_selected(preset: str, tiny_net: nn.Module, fashion: DataSet) -> None:
+    """The released code's parent is the first one."""
+    images, labels, index = rows(fashion)
+    data, model = replace(fashion.train.take(index), images=images), tiny_net.double().eval()
+    sensei = Sensei(T3, samples=8, settings=preset, fitness="cross-entropy")
+    for epoch in (1, 2):
+        sensei.begin_epoch(model, data, epoch)
+        sensei(model, images, labels, index, epoch)
+    genes_NSG = T3.decode(unpacked(sensei.state_dict()["parents"]))
+    many = genes_NSG.shape[1]
+    with torch.no_grad():
+        logits = model(vary(images.repeat_interleave(many, 0), genes_NSG.flatten(0, 1), T3))
+    losses = nn.functional.cross_entropy(logits, labels.repeat_interleave(many), reduction="none").view(8, many)
+    assert (losses.diff(dim=1) <= 1e-6).all()
+
+
+def test_the_coin_of_the_released_search_is_keyed_by_epoch_and_batch() -> None:
+    sensei = Sensei(T3, samples=2, settings="sensei-released", seed=5)
+    sensei._stored(torch.device("cpu"))
+    for epoch in (0, 1):
+        sensei._turn(sensei._stored(torch.device("cpu")), epoch)
+        for batch in range(3):
+            thrown = sensei._coin(epoch)
+            expected = uniform(torch.tensor([batch]), seed=5, stream=Stream.COIN, epoch=epoch)
+            assert thrown is not None and float(thrown) == float(expected)
+
+
+def test_searched_ahead_a_sample_that_was_not_there_is_trained_as_it_is(tiny_net: nn.Module, fashion: DataSet) -> None:
+    images, labels, index = rows(fashion)
+    few = replace(fashion.train.take(index[:5]), images=images[:5])
+    sensei = Sensei(T3, samples=8, when="epoch")
+    sensei.begin_epoch(tiny_net.double(), few, 1)
+    found = sensei(tiny_net, images, labels, index, 1)
+    assert torch.equal(found[5:], images[5:]) and not torch.equal(found[:5], images[:5])
+
+
+@pytest.mark.parametrize("warmup_on", ["clean", "random"])
+def test_a_warm_up_flips_too(warmup_on: str, tiny_net: nn.Module, fashion: DataSet) -> None:
+    images, labels, index = rows(fashion)
+    sensei = Sensei(T3, samples=8, flips=True, warmup_on=warmup_on)
+    found = sensei(tiny_net.double(), images, labels, index, 0)
+    variants = images if sensei.genes is None else vary(images, sensei.genes, T3)
+    assert torch.equal(found, sensei.flipped(variants, index, 0)) and not torch.equal(found, variants)

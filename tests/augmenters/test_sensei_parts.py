@@ -310,6 +310,62 @@ def test_labels_and_index_may_be_int32(preset: str, tiny_net: nn.Module, fashion
     assert torch.equal(found[0][0], found[1][0]) and found[0][1] == found[1][1]
 
 
+PAPER = {
+    "population": 10,
+    "crossover": 0.4,
+    "crossing": "one-point",
+    "mutation": "redraw",
+    "edge": 0.0,
+    "parents": "random",
+    "invalid": "redraw",
+    "compete": False,
+    "selection": "elitism",
+    "keep": 0.4,
+    "first": "random",
+    "identity": False,
+    "warmup": 1,
+    "warmup_on": "clean",
+    "fitness": "cross-entropy",
+    "when": "batch",
+    "skip": "never",
+    "threshold": 1e-3,
+    "skipped": "worst",
+    "coin": "child",
+    "cap": 0,
+}
+RELEASED = {
+    "crossing": "uniform",
+    "mutation": "step",
+    "parents": "fittest",
+    "invalid": "clip",
+    "compete": True,
+    "first": "grid",
+    "identity": True,
+    "warmup": 0,
+    "fitness": "binary-cross-entropy",
+    "coin": "batch",
+    "cap": 1000,
+}
+
+
+@pytest.mark.parametrize(
+    ("preset", "differs"),
+    [
+        ("sensei", {}),
+        ("sensei-sa", {"skip": "loss"}),
+        ("sensei-rw", {"selection": "roulette"}),
+        ("sensei-t", {"selection": "tournament"}),
+        ("augmentation", {"crossing": "one-point-or-none", "when": "epoch"}),
+        ("sensei-released", RELEASED),
+        ("ukemi", {"compete": True, "edge": 0.3}),
+    ],
+)
+def test_a_preset_is_the_paper_but_for(preset: str, differs: dict[str, Any]) -> None:
+    assert Sensei(T3, settings=preset).settings.model_dump() == PAPER | differs | {"name": preset}
+    assert Sensei(T3, settings=preset).survivors == (10 if preset in ("sensei-rw", "sensei-t") else 4)
+    assert Sensei(T3, keep=0.25).survivors == 3  # of a share the next whole number
+
+
 @pytest.mark.parametrize("options", [{}, {"when": "epoch"}, {"skip": "loss"}], ids=["batch", "epoch", "skipping"])
 def test_data_that_the_store_has_no_room_for_are_refused_at_once(
     options: dict[str, Any], tiny_net: nn.Module, fashion: DataSet

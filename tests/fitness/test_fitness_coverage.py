@@ -96,6 +96,7 @@ def test_one_unit_in_closed_form(data: Data) -> None:
 
 
 def test_wrong_settings_are_named() -> None:
+    assert NeuronCoverage().threshold == 0.25 and MultisectionCoverage().sections == 100
     with pytest.raises(UserError, match=r"fitness\.threshold: should be at least 0 and less than 1, but 1 was given"):
         NeuronCoverage(1)
     with pytest.raises(UserError, match=r"fitness\.sections: should be a whole number of at least 1, but 0"):

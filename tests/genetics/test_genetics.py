@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ukemi import T3, T6, Space
+from ukemi import T3, T6, Gene, Space, UserError
 from ukemi.genetics import (
     Breeding,
     bred,
@@ -190,6 +190,18 @@ def test_the_first_population_holds_the_identity_where_asked() -> None:
     assert torch.equal(T6.encode(with_it)[:, 1:], without[:, 1:])
 
 
+@given(st.floats(0.01, 0.99), st.booleans())
+def test_the_identity_of_any_space_is_the_identity_or_refused(share: float, discrete: bool) -> None:
+    space = Space((Gene("own", 0, 1, share, 1 / 8, kernel=lambda images, values: images),), discrete=discrete)
+    if discrete and share * 8 % 1:
+        with pytest.raises(UserError, match=r"augmenter\.identity: own changes nothing at .*, which is none of its"):
+            first_population(torch.arange(2), 3, space, seed=0, identity=True)
+        first_population(torch.arange(2), 3, space, seed=0)
+        return
+    first = first_population(torch.arange(2), 3, space, seed=0, identity=True)
+    assert torch.equal(space.decode(first)[:, 0], space.identity().expand(2, -1))
+
+
 @given(st.lists(st.floats(-5, 5, width=32), min_size=10, max_size=10), st.integers(1, 9))
 def test_elite_survivors_are_never_less_fit_than_the_discarded(values: list[float], keep: int) -> None:
     fitness = torch.tensor([values])
@@ -212,6 +224,9 @@ def test_roulette_draws_in_proportion() -> None:
         stats.chisquare(torch.bincount(shifted.flatten(), minlength=4)[[0, 2, 3]].numpy(), expected.numpy()).pvalue
         > 1e-3
     )
+    above = roulette(torch.tensor([2.0, 3.0, 5.0]).expand(3000, -1), index, 10, seed=0, epoch=1)  # shifted by nothing
+    counts = torch.bincount(above.flatten(), minlength=3)
+    assert stats.chisquare(counts.numpy(), 30_000 * torch.tensor([0.2, 0.3, 0.5]).numpy()).pvalue > 1e-3
     even = torch.bincount(roulette(torch.zeros(3000, 4), index, 10, seed=0, epoch=1).flatten(), minlength=4)
     assert stats.chisquare(even.numpy()).pvalue > 1e-3
 

@@ -105,8 +105,8 @@ class SenseiSettings(AugmenterConfig):
     def build(self, space: Space, seed: int, flips: bool) -> Augmenter:
         from ukemi.augmenters.sensei import Sensei  # it is made from these settings
 
-        if self.first == "grid":  # dealt to nobody: what has too many cards is refused before a run is written
-            first_population(torch.arange(0), self.population, space, seed=seed, first=self.first)
+        # dealt to nobody: too many cards, or a space without the identity, are refused before a run is written
+        first_population(torch.arange(0), self.population, space, seed=seed, first=self.first, identity=self.identity)
         return Sensei(space, seed=seed, flips=flips, settings=self)
 
 

@@ -78,7 +78,8 @@ class Searching(Augmenter):
     def load_fitness(self, state: dict[str, Tensor]) -> None:
         if isinstance(self.fitness, Fitness):
             own = {name: tensor for name, tensor in state.items() if name.startswith("fitness.")}
-            self.fitness.load_state_dict({name.removeprefix("fitness."): tensor for name, tensor in own.items()})
+            own = {name.removeprefix("fitness."): tensor for name, tensor in own.items()}
+            called(self.fitness.load_state_dict, "fitness", own)
 
     def searched(
         self,
@@ -154,7 +155,7 @@ class Searching(Augmenter):
             return None
         self.forwards += len(images)
         with scoring(model, images.device):
-            logits = model(self.flipped(images, index, epoch)).float()
+            logits = logits_of(model, self.flipped(images, index, epoch))
         return logits.clone()
 
 
@@ -172,12 +173,9 @@ def _scored(
     """Fitness, loss and predicted class of each variant, from one pass in evaluation mode; and how many classes."""
     written = _writes(variants)
     with scoring(model, variants.device), _recorded(model, fitness) as seen:
-        logits = model(variants)
-        if not isinstance(logits, Tensor) or logits.ndim != 2:
-            given = list(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
-            raise UserError(f"model: logits [N, classes] are needed, but it gives {given}.")
+        logits = logits_of(model, variants)
         _check_unwritten(variants, written, "model: it")
-        logits = logits.float()
+        _check_labels(labels, logits.shape[1])
         # first, since anyone's own fitness may write into the logits
         losses, predicted = F.cross_entropy(logits, labels, reduction="none"), logits.argmax(1)
         scored = Scored(model, variants, labels, logits, clean, tuple(seen))
@@ -185,6 +183,30 @@ def _scored(
         _check_unwritten(variants, written, f"fitness: {_name(fitness)}")
     # outside inference mode: ordinary tensors
     return (found.clone(), losses.clone(), predicted.clone()), logits.shape[1]
+
+
+def logits_of(model: nn.Module, images: Tensor) -> Tensor:
+    """What the model gives, float32 `[M, classes]`."""
+    given = model(images)
+    check_logits(given, "model", "it gives {}")
+    if len(given) != len(images):
+        raise UserError(f"model: logits [{len(images)}, classes] are needed, but it gives {list(given.shape)}.")
+    return given.float()
+
+
+def check_logits(given: Any, field: str = "logits", said: str = "{} was given") -> None:
+    if not isinstance(given, Tensor) or given.ndim != 2:
+        what = list(given.shape) if isinstance(given, Tensor) else f"a {type(given).__name__}"
+        raise UserError(f"{field}: {'logits ' * (field != 'logits')}[N, classes] are needed, but {said.format(what)}.")
+
+
+def _check_labels(labels: Tensor, classes: int) -> None:
+    """A GPU would have to be waited for; there a label outside is caught by the device itself."""
+    if labels.device.type != "cpu" or not len(labels):
+        return
+    for given in (int(labels.max()), int(labels.min())):
+        if not 0 <= given < classes:
+            raise UserError(f"labels: {given} is outside the model's {classes} classes.")
 
 
 def _check_unwritten(variants: Tensor, before: int, who: str) -> None:

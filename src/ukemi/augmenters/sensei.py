@@ -19,7 +19,7 @@ from ukemi import randomness
 from ukemi.augmenters.base import check_rows, whole
 from ukemi.augmenters.cap import Cap
 from ukemi.augmenters.presets import PRESETS, SenseiSettings
-from ukemi.augmenters.search import Searched, Searching
+from ukemi.augmenters.search import Searched, Searching, check_logits
 from ukemi.augmenters.store import Store
 from ukemi.data import Data
 from ukemi.errors import UserError
@@ -53,13 +53,13 @@ class Sensei(Searching):
         **changes: Any,
     ) -> None:
         """`settings` is a preset by name or a `Sensei.Config`; `changes` are its fields to set otherwise."""
-        if isinstance(settings, str):
-            if settings not in PRESETS:
-                raise UserError(f"settings: {settings!r} is none of {', '.join(PRESETS)}.")
-            self.settings = PRESETS[settings](**changes)
-        else:
+        if isinstance(settings, SenseiSettings):
             fields = {name: getattr(settings, name) for name in type(settings).model_fields}
             self.settings = type(settings)(**{**fields, **changes})
+        elif isinstance(settings, str) and settings in PRESETS:
+            self.settings = PRESETS[settings](**changes)
+        else:
+            raise UserError(f"settings: {settings!r} is none of {', '.join(PRESETS)}, nor a Sensei.Config.")
         super().__init__(space, self.settings.fitness, seed=seed, flips=flips)
         if samples is not None and (samples := whole("samples", samples)) < 1:
             raise UserError(f"samples: the number of training samples is needed, at least 1, but {samples} was given.")
@@ -166,13 +166,12 @@ class Sensei(Searching):
         if not self.skips or self._store is None:
             return
         store = self._store
+        check_logits(logits)
         check_rows("index", index, logits)
         check_rows("labels", labels, logits)
         store.check(index)
-        if self._binary:
-            losses_N = summed_binary(logits.float(), labels.long())
-        else:
-            losses_N = F.cross_entropy(logits.float(), labels.long(), reduction="none")
+        loss_of = summed_binary if self._binary else partial(F.cross_entropy, reduction="none")
+        losses_N = loss_of(logits.float(), labels.long())
         awake_N = ~self._holds(losses_N, logits.argmax(1) == labels)
         store.coming[index] = torch.where(store.waiting[index], awake_N, store.coming[index])
         store.waiting[index] = False
@@ -200,6 +199,7 @@ class Sensei(Searching):
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Takes back what `state_dict` gave; what belongs to another search is refused and nothing is changed."""
         if not state:
+            self.load_fitness({})
             self._store, self._epoch, self._batch, self._cap.counts = None, -1, None, None
             return
         if not {"begun", "epoch", "lattice"} <= state.keys():
@@ -313,7 +313,6 @@ class Sensei(Searching):
         found = self.searched(model, images[rows], labels[rows], index[rows], epoch, genes_NG[:, None])
         holds = self._holds(self._losses(found)[:, 0], found.predicted[:, 0] == labels[rows])
         store.active[index[rows]] = ~holds
-        store.coming[index[rows]] = ~holds
         store.waiting[index[rows]] = False
 
     def _search(
@@ -388,8 +387,8 @@ class Sensei(Searching):
         return found.fitness if self._binary else found.losses
 
     def _holds(self, losses: Tensor, right: Tensor) -> Tensor:
-        """Point-wise robust: a low loss, or the right class."""
-        return losses <= self.settings.threshold if self.settings.skip == "loss" else right
+        """Point-wise robust: a low loss, or the right class; an answer that is no number is neither."""
+        return losses <= self.settings.threshold if self.settings.skip == "loss" else right & ~losses.isnan()
 
     def _capped(self, labels: Tensor, real: Tensor, found: Searched) -> Tensor:
         """Which candidate `[N]` is trained on: the second-worst where its pair of classes is used up in this epoch."""

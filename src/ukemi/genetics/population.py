@@ -1,5 +1,6 @@
 """Populations: chromosomes as positions on their space's lattice, one row of them per training sample."""
 
+from functools import cache
 from itertools import product
 from typing import Literal
 
@@ -35,8 +36,21 @@ def first_population(
     else:
         codes_NKG = space.sample_codes(index_N, size, seed=seed, stream=Stream.POPULATION)
     if identity:
+        _check_identity(space)
         codes_NKG[:, 0] = space.encode(space.identity(index_N.device))
     return codes_NKG
+
+
+@cache
+def _check_identity(space: Space) -> None:
+    """The unchanged image can be a chromosome only where every gene's lattice holds the identity."""
+    identity_G = space.identity()
+    for at in (space.decode(space.encode(identity_G)) != identity_G).nonzero().flatten().tolist():
+        gene = space.genes[at]
+        raise UserError(
+            f"augmenter.identity: {gene.name} changes nothing at {gene.identity:g}, which is none of its values,"
+            f" {gene.low:g} to {gene.high:g} in steps of {gene.step:g}."
+        )
 
 
 def packed(codes: Tensor) -> Tensor:
