@@ -71,7 +71,9 @@ def _switch(flag: str, fields: dict[str, tuple[FieldInfo, Any]], command: str) -
 
 def _meant(flag: str, fields: Iterable[str]) -> str | None:
     """A part's setting that was given without its part, or else the flag that is spelt nearly so."""
-    known = [one.removesuffix(".name") for one in fields]  # of a part, its name is given as the part itself
+    dotted = "." in flag
+    # of a part, its name is given as the part itself
+    known = [one.removesuffix(".name") for one in fields if not (dotted and one.endswith(".name"))]
     inner = [one for one in known if one.endswith(f".{flag.removeprefix('--')}")]
     part = flag.rpartition(".")[0]
     shared = f"{part}." if any(one.startswith(f"{part}.") for one in known) else ""  # what begins alike is not near
