@@ -183,8 +183,8 @@ class DataSet:
 
     def whole(self) -> Data | None:
         """Every sample of a set that was one, in its own order; None where the test part is one of its own."""
-        images = _together(self.train.images, self.test.images)
-        if images is None or not self.was_one():
+        images = _together(self.train.images, self.test.images) if self.was_one() else None
+        if images is None:
             return None
         labels, index = (torch.cat([getattr(self.train, of), getattr(self.test, of)]) for of in ("labels", "index"))
         first, second = self.train.groups, self.test.groups
