@@ -17,6 +17,8 @@ from ukemi.models.inference import evaluating, recording, right, rows_per_pass
 Norm = Literal["l1", "l2", "linf"]
 Objective = Callable[[Tensor, Tensor], Tensor]
 """From logits `[n, K]` and labels (or targets) `[n]` to what is to be raised, `[n]`."""
+Rise = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""The same with its gradient at the logits, `[n, K]`, so that no pass back through it is needed."""
 
 
 _LOOKED_AT = 64
@@ -111,6 +113,19 @@ class Victim:
         values, slopes, logits = (_joined(column) for column in zip(*found, strict=True))
         return values, slopes, logits
 
+    def ascent(self, images: Tensor, aims: Tensor, rise: Rise) -> tuple[Tensor, Tensor, Tensor]:
+        """`slope` for an objective that knows its own gradient: fewer launches, which small networks on a GPU pay."""
+        found = []
+        for part, own in zip(images.split(self._chunk), aims.split(self._chunk), strict=True):
+            leaf = leaf_of(part)
+            with torch.enable_grad():
+                logits = self.passed(leaf)
+            known = logits.detach()
+            values, weights = rise(known, own)
+            found.append((values, pulled_back(logits, leaf, weights), known))
+        values, slopes, logits = (_joined(column) for column in zip(*found, strict=True))
+        return values, slopes, logits
+
     def climb(self, images: Tensor, weigh: Objective) -> Tensor:
         """The gradient at all images of their logits, weighed by `weigh(logits, labels or targets)` `[n, K]`.
 
@@ -195,6 +210,22 @@ def log_odds(logits: Tensor, aims: Tensor) -> Tensor:
 def log_odds_for(logits: Tensor, aims: Tensor) -> Tensor:
     """The log odds for the classes `aims [n]`: what a targeted attack raises."""
     return -log_odds(logits, aims)
+
+
+def rising_odds(logits: Tensor, aims: Tensor) -> tuple[Tensor, Tensor]:
+    """`log_odds` and its gradient at the logits, in few launches."""
+    wide = logits if logits.dtype == torch.float64 else logits.float()
+    own = aims[:, None]
+    others = wide.scatter(1, own, -torch.inf)
+    shares = others.log_softmax(1)
+    # a logit less the log of its share is the logarithm of the sum: the highest loses the least by it
+    values = others.amax(1) - shares.amax(1) - wide.gather(1, own)[:, 0]
+    return values, shares.exp().scatter(1, own, -1).to(logits.dtype)
+
+
+def rising_odds_for(logits: Tensor, aims: Tensor) -> tuple[Tensor, Tensor]:
+    values, weights = rising_odds(logits, aims)
+    return -values, -weights
 
 
 def up_the_odds(logits: Tensor, aims: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from math import isfinite
 import torch
 from torch import Tensor, nn
 
-from ukemi.attacks.base import Attacked, Norm, Victim, admitted, attacking, log_odds, log_odds_for
+from ukemi.attacks.base import Attacked, Norm, Victim, admitted, attacking, rising_odds, rising_odds_for
 from ukemi.attacks.norms import Ball, Epsilon, length, radius_of
 from ukemi.errors import UserError
 from ukemi.models.repeated import Repeated
@@ -107,7 +107,7 @@ class _Climb:
     def __init__(self, victim: Victim, ball: Ball, size_N: Tensor, steps: int, early: bool) -> None:
         self.victim, self.ball, self.size_N = victim, ball, size_N
         self.steps, self.early = steps, early
-        self.objective = log_odds if victim.targets is None else log_odds_for
+        self.rise = rising_odds if victim.targets is None else rising_odds_for
         self.best = ball.originals.clone()
         self.value = torch.full((len(size_N),), -torch.inf, dtype=torch.float64, device=size_N.device)
         self.fooled = torch.zeros_like(size_N, dtype=torch.bool)
@@ -132,22 +132,23 @@ class _Climb:
                     return
                 front = front.take((~front.fooled).nonzero()[:, 0])
         logits = self.victim.answers(front.points)
-        self._keep(front, self.objective(logits, front.aims), logits)
+        self._keep(front, self.rise(logits, front.aims)[0], logits)
         self._settle(front)
 
     def _step(self, front: "_Front") -> None:
-        values, slopes, logits = self.victim.slope(front.points, front.aims, self.objective)
+        values, slopes, logits = self.victim.ascent(front.points, front.aims, self.rise)
         front.backwards = front.backwards + self._keep(front, values, logits)
         front.points = front.ball.stepped(front.points, slopes, front.size)
 
-    def _keep(self, front: "_Front", values: Tensor, logits: Tensor) -> Tensor:
+    def _keep(self, front: "_Front", values: Tensor, logits: Tensor) -> Tensor | int:
         """Takes over the points that are better than what is known; says for which samples the pass was needed."""
         fooled, better = self.victim.reached(logits, front.aims), values > front.value
+        needed: Tensor | int = 1  # for all of them
         if self.early:
             needed = ~front.fooled
             better, front.fooled = needed & (fooled | better), front.fooled | fooled
         else:
-            needed, front.fooled = torch.ones_like(fooled), torch.where(better, fooled, front.fooled)
+            front.fooled = torch.where(better, fooled, front.fooled)
         front.best = torch.where(better[:, None, None, None], front.points, front.best)
         front.value = torch.where(better, values, front.value)
         front.forwards = front.forwards + needed

@@ -142,7 +142,7 @@ class Ball:
         if self.norm != "linf":
             return self.stepped(self.originals, gradient, self.radius)
         reach = _wide(self.radius)
-        found = self.originals.addcmul(reach, torch.nan_to_num(gradient).sign())
+        found = self.originals.addcmul(reach, gradient.sign())  # of what is not a number: 0
         return _nearer(found, self.originals, reach).clamp(0, 1)
 
     def stepped(self, points: Tensor, gradient: Tensor, size: Tensor) -> Tensor:
@@ -192,9 +192,9 @@ def steepest(points: Tensor, gradient: Tensor, size: Tensor, norm: Norm) -> Tens
     linf: the sign of the gradient. l2: its direction. l1: the coordinates of largest slope are moved first, each as far
     as the box lets it, until the length is used up; ties go to the first coordinate.
     """
-    gradient = torch.nan_to_num(gradient)
     if norm == "linf":
-        return points + _wide(size) * gradient.sign()
+        return points.addcmul(_wide(size), gradient.sign())  # the sign of what is not a number is 0
+    gradient = torch.nan_to_num(gradient)
     if norm == "l1":
         return (points + _filled(points, gradient, size)).clamp(0, 1)
     # by the largest slope first: squares of small slopes would round to zero
