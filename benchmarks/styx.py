@@ -6,13 +6,15 @@
 Models, methods and the paper's figures are in `benchmarks/styx.toml`. One line per trained and measured model goes to
 `results/styx.jsonl`; what is there with the same sizes is not run again, on whatever device. --epochs, --images and
 --few make a smaller experiment: such lines say so, and the report keeps them in a table of their own. --images 0 trains
-without attacking afterwards, to measure the time alone.
+without attacking afterwards, to measure the time alone. With --work, trainings are kept there and go on from their last
+epoch; what they took is then no measurement.
 """
 
 import argparse
 import statistics
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
@@ -30,7 +32,7 @@ from ukemi.measures import accuracy
 from ukemi.measures.attacks import UnderAttack, styx_grid, under_attack
 from ukemi.models import create
 from ukemi.schema import read_config
-from ukemi.training import TrainConfig, train
+from ukemi.training import Run, TrainConfig, train
 from ukemi.training.setup import fixed_subset, load_sets, trained_model
 
 TABLES = read_config(HERE / "styx.toml")
@@ -105,7 +107,7 @@ def measured(config: TrainConfig, model: str, method: str, args: argparse.Namesp
     mutator, mutation = METHODS[method].get("mutator"), 0.0
     if mutator is not None:
         config, mutation = mutated_ahead(config, mutator, config.folder().with_suffix(".npz"))
-    run = train(config, quiet=True)
+    run = train(config, resume=Run(config.folder()).has_checkpoint(), quiet=True)
     clocks = [0.0, *(line["seconds"] for line in run.read_log())]
     each = [after - before for before, after in pairwise(clocks)]
     row: dict[str, Any] = {
@@ -159,11 +161,23 @@ def wanted(args: argparse.Namespace) -> Iterator[tuple[Line, tuple[str, str]]]:
                     yield {"model": model, "method": method, "seed": seed, **size}, (model, method)
 
 
+@contextmanager
+def place(key: Line, work: Path | None) -> Iterator[Path]:
+    """A folder for one training: one for the time being, or one that stays."""
+    if work is not None:
+        kept = work / "-".join(str(value).replace(" ", "-").replace("/", "-") for value in key.values())
+        kept.mkdir(parents=True, exist_ok=True)
+        yield kept
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
 def run(args: argparse.Namespace) -> None:
     about = {"device": device_name(), "torch": torch.__version__, "commit": args.commit or commit()}
     for key, (model, method) in left(wanted(args), args.out, args.seconds):
-        with tempfile.TemporaryDirectory() as folder:
-            config = told(model, method, key["seed"], args, Path(folder) / "run")
+        with place(key, args.work) as folder:
+            config = told(model, method, key["seed"], args, folder / "run")
             line = {**key, "epochs": config.epochs, **measured(config, model, method, args), **about}
         append(args.out, line | {"shared": args.shared})
         shown = {name: round(line["robustness"][name], 3) for name in ATTACKS} if args.images else {}
@@ -189,10 +203,12 @@ def main() -> None:
     parser.add_argument("--few", type=int, default=500, help="test images for C&W and JSMA")
     parser.add_argument("--seconds", type=float, default=1e9, help="no line is begun after this many")
     parser.add_argument("--data", type=Path, help="the folder of data sets")
+    parser.add_argument("--work", type=Path, help="where trainings are kept, to go on after a stop; implies --shared")
     parser.add_argument("--shared", action="store_true", help="other work runs on the device: seconds are not reported")
     parser.add_argument("--commit", help="where the tree travels without its history")
     parser.add_argument("--out", type=Path, default=HERE.parent / "results" / "styx.jsonl")
     args = parser.parse_args()
+    args.shared = args.shared or args.work is not None
     (run if args.verb == "run" else report)(args)
 
 
