@@ -17,7 +17,7 @@ import tomllib
 from time import perf_counter
 
 from lines import HERE, Line, read
-from pieces import chosen, configured, machines, parser, pieces_of, placed, run
+from pieces import chosen, configured, machines, of_one_base, parser, pieces_of, placed, run
 
 from ukemi.experiments import CellConfig, ExperimentConfig
 from ukemi.experiments.dare import NULLS, DareCell
@@ -78,7 +78,7 @@ def of_cell(config: ExperimentConfig, cell: CellConfig, lines: list[Line]) -> li
 
 
 def report(config: ExperimentConfig, args: argparse.Namespace) -> None:
-    text = written(config, read(args.out))
+    text = written(config, of_one_base(read(args.out)))
     for picture in sorted(args.out.parent.glob("dare-figure-1-*.png")):
         text += f"\nFigure 1, {picture.stem.removeprefix('dare-figure-1-')}: Grad-CAM for each model's own answer,"
         text += f" which stands beneath.\n\n![Grad-CAM before and after]({picture.name})\n"

@@ -2,8 +2,9 @@
 into lines of JSON that outlive the machine, within a given time."""
 
 import argparse
+import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from lines import HERE, Line, append, claimed, commit, has
+from lines import HERE, Line, append, claimed, commit, has, read
 
 from ukemi.cli.main import command
 from ukemi.experiments import CellConfig, ExperimentConfig, Place
@@ -99,15 +100,47 @@ def run(config: ExperimentConfig, args: argparse.Namespace, sized: Callable[[Pla
 def _run_pieces(config: ExperimentConfig, place: Place, sizes: Any, args: argparse.Namespace) -> None:
     cell, about = place.cell, {"commit": args.commit or commit(), "shared": args.shared}
     subject = config.kind.subject(place)
-    for piece in pieces_of(config, cell):
-        key = {**config.kind.subject.key(cell.name, piece), "seed": place.seed, "sizes": sizes}
-        if not _wanted(piece, args) or has(args.out, key):
+    wanted = {
+        piece: {**config.kind.subject.key(cell.name, piece), "seed": place.seed, "sizes": sizes}
+        for piece in pieces_of(config, cell)
+        if _wanted(piece, args)
+    }
+    if _all_of_one_base(wanted.values(), args.out):
+        return
+    base = _base_of(subject)
+    for piece, name in wanted.items():
+        key = {**name, "base": base}
+        if has(args.out, key):
             continue
         place.before(piece)
         with peak_memory() as peak:
             line = {**lined(config, place, piece, subject.line), **key, **about}
         append(args.out, line | peak)
         print(cell.name, place.seed, piece, f"{line['took']:.0f} s", flush=True)
+
+
+def _base_of(subject: Any) -> str:
+    """The base model's mark; it is trained where it is not there yet, elsewhere to other weights."""
+    run = subject.run
+    folder = run() if callable(run) else run.folder
+    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()[:16]
+
+
+def _all_of_one_base(keys: Iterable[Line], path: Path) -> bool:
+    there = of_one_base(read(path))
+    found = [[line for line in there if line.items() >= key.items()] for key in keys]
+    return all(found) and len({line.get("base") for own in found for line in own}) <= 1
+
+
+def of_one_base(lines: list[Line]) -> list[Line]:
+    """The lines without those whose base model was replaced: of a network, a seed and a size only lines of the base
+    model that the last one has belong together, since sets are frozen on it and methods change it."""
+
+    def group(line: Line) -> str:
+        return json.dumps([line.get("cell", line.get("model")), line.get("seed"), line.get("sizes")])
+
+    last = {group(line): line.get("base") for line in lines}
+    return [line for line in lines if line.get("base") == last[group(line)]]
 
 
 @contextmanager

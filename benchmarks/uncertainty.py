@@ -15,7 +15,7 @@ from time import perf_counter
 
 import torch
 from lines import Line, append, commit, read
-from pieces import configured, machines, parser, run
+from pieces import configured, machines, of_one_base, parser, run
 
 from ukemi.data import load
 from ukemi.experiments import ExperimentConfig, machine
@@ -96,7 +96,7 @@ def main() -> None:
     elif args.verb == "run":
         run(config, args, lambda place: args.sizes or "")
     else:
-        text = written(config, read(args.out), args.sizes or "")
+        text = written(config, of_one_base(read(args.out)), args.sizes or "")
         args.out.with_suffix(".md").write_text(text)
         print(text)
 
