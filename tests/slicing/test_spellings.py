@@ -115,8 +115,9 @@ class Spelled(nn.Module):
         (lambda a, b: a + b, lambda a, b: torch.add(input=a, other=b)),
         (lambda a, b: a - b, lambda a, b: a.sub(other=b)),
         (lambda a, b: torch.cat([a, b], 1), lambda a, b: torch.cat([a, b], axis=1)),
+        (lambda a, b: torch.cat([a, b], 1), lambda a, b: torch.cat(tensors=(a, b), dim=-3)),
     ],
-    ids=["other", "both", "method", "axis"],
+    ids=["other", "both", "method", "axis", "tensors"],
 )
 def test_the_spelling_of_a_call_changes_nothing(plain: Joining, spelled: Joining, reading: str) -> None:
     wide = 6 if "cat" in plain.__code__.co_names else 3
@@ -127,3 +128,52 @@ def test_the_spelling_of_a_call_changes_nothing(plain: Joining, spelled: Joining
     found = slices_of(again, data, reading=reading)
     for name, contribution in wanted.contributions.items():
         assert contribution.any() and found.contributions[name].equal(contribution)
+
+
+@pytest.mark.parametrize("reading", READINGS)
+def test_writing_in_place_changes_nothing(reading: str) -> None:
+    """Behind a dense layer too, as AlexNet and VGG have it elsewhere: what a layer gave is looked at before it is
+    overwritten."""
+
+    class Dense(nn.Module):
+        def __init__(self, inplace: bool) -> None:
+            super().__init__()
+            self.one, self.two, self.head = nn.Linear(32, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+            self.inplace = inplace
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = F.relu(self.one(x.flatten(1)), self.inplace)
+            y = self.two(x)
+            if self.inplace:
+                y += x
+            else:
+                y = y + x
+            return self.head(F.relu(y, self.inplace))
+
+    plain, writing, data = Dense(False).double(), Dense(True).double(), samples(30)
+    writing.load_state_dict(plain.state_dict())
+    wanted, found = (slices_of(net, data, reading=reading) for net in (plain, writing))
+    for name, contribution in wanted.contributions.items():
+        assert contribution.any() and found.contributions[name].equal(contribution)
+
+
+@pytest.mark.parametrize("reading", READINGS)
+def test_numbers_of_two_precisions_may_meet(reading: str) -> None:
+    class Narrowed(nn.Module):
+        def __init__(self, net: nn.Module) -> None:
+            super().__init__()
+            self.conv, self.head = nn.Conv2d(2, 4, 1).double(), nn.Linear(4, 3)
+            self.net = net
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.net(self.conv(x).relu().mean((2, 3))))
+
+    class ToFloat(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.float()
+
+    model, data = Narrowed(ToFloat()), samples(9)
+    whole = Narrowed(nn.Identity()).double()
+    whole.load_state_dict(model.state_dict())
+    found, wanted = (slices_of(net, data, reading=reading).contributions for net in (model, whole))
+    assert all(one.any() and one.double().equal(wanted[name].double()) for name, one in found.items())
