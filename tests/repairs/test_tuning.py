@@ -155,6 +155,29 @@ def test_without_slices_the_gradient_is_the_plain_one() -> None:
         assert torch.allclose(tuner.weights[one.weight].grad, model.get_parameter(one.weight).grad)  # type: ignore[arg-type]
 
 
+class Told(nn.Module):
+    """Layers that are told their input by its name; one has a hook that changes what it gives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.last = nn.Conv2d(1, 4, 3, padding="same"), nn.Linear(4, len(CLASSES))
+        self.last.register_forward_hook(lambda module, given, output: 3 * output.tanh())
+        self.conv.register_forward_hook(lambda module, given, output: -output)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(input=F.relu(self.conv(input=x)).mean((2, 3)))
+
+
+def test_gradients_of_layers_with_named_inputs_and_hooks() -> None:
+    model, data = Told().double(), some_data(20)
+    images, layers = data.images[torch.arange(20)].double(), trainable_layers(model)
+    tuner = Tuner(copy.deepcopy(model), layers, cross_entropy, None, 1e-3)
+    tuner.step(images, data.labels, torch.zeros(20, 1))
+    F.cross_entropy(model(images), data.labels).backward()
+    for one in layers:
+        assert torch.allclose(tuner.weights[one.weight].grad, model.get_parameter(one.weight).grad)  # type: ignore[arg-type]
+
+
 def test_slices_that_keep_everything_change_nothing() -> None:
     """q = 100 is the variant without slicing, but for the order of sums."""
     model, data = residual(), some_data(40)

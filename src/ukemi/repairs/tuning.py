@@ -86,7 +86,9 @@ def class_gradients(
     """
     taken: list[tuple[KeyLayer, Tensor, list[Tensor]]] = []
 
-    def note(layer: KeyLayer, module: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    def note(
+        layer: KeyLayer, module: nn.Module, given: tuple[Tensor, ...], named: dict[str, Tensor], output: Tensor
+    ) -> Tensor:
         if not torch.is_grad_enabled():  # the network itself keeps gradients off here
             return output
         if not output.requires_grad:  # it cut the way to the images: the way back ends here
@@ -95,14 +97,17 @@ def class_gradients(
         arriving: list[Tensor] = []
         output.register_hook(arriving.append)
         # a copy, since the network may write into its tensor later
-        taken.append((layer, given[0].detach().clone(), arriving))
+        taken.append((layer, (*given, *named.values())[0].detach().clone(), arriving))
         return output
 
     images = images.detach().requires_grad_()
     starts = [images]
     with ExitStack() as hooks:
         for layer in layers:
-            hooks.callback(model.get_submodule(layer.name).register_forward_hook(partial(note, layer)).remove)
+            module = model.get_submodule(layer.name)
+            # before any hook of the user's own, which may change what the layer gives
+            hook = module.register_forward_hook(partial(note, layer), prepend=True, with_kwargs=True)
+            hooks.callback(hook.remove)
         loss = losses(images).mean()
         if loss.requires_grad:
             torch.autograd.grad(loss, starts, allow_unused=True)
@@ -122,7 +127,7 @@ def _weight_gradient(module: nn.Module, given: Tensor, gradient: Tensor) -> Tens
     weight = module.get_parameter("weight")
     weight.requires_grad_()
     with torch.enable_grad():
-        found: Tensor = torch.autograd.grad(module(given), weight, gradient)[0]
+        found: Tensor = torch.autograd.grad(module.forward(given), weight, gradient)[0]
     weight.requires_grad_(False)
     return found
 
