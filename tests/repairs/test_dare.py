@@ -26,6 +26,9 @@ from ukemi.training.checkpoints import read_checkpoint
 from ukemi.training.sets import Recorder, write_set
 from ukemi.training.setup import load_sets, trained_model
 
+sys.path.insert(0, str(Path(__file__).parent))
+from history_net import past_of
+
 QUICK: dict[str, Any] = {"learning_rates": (1e-4,), "epochs": 1}
 
 
@@ -79,6 +82,15 @@ def test_each_variant_moves_only_what_it_may(variant: Any, made: Run, tmp_path: 
     assert set(about["seconds"]) == {"mining", "slicing", "tuning"} and about["target_layer"] == "network.6"
     log = done.run.read_log()
     assert [line["epoch"] for line in log] == [0] and log[0]["validation_accuracy"] == about["accuracy_after"]
+
+
+def test_one_layer_is_enough_for_the_variant_that_regresses_to_none(made: Run, tmp_path: Path) -> None:
+    found, model = ground_of(made), torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10)).eval()
+    single = replace(found, model=model, history=past_of(model, 3, 0.02))
+    done = dare(made, Dare(variant="dare-sl", allowed_drop=1, **QUICK), out=tmp_path / "tuned", ground=single)
+    assert not torch.equal(weights(done.run)["1.weight"], model[1].weight)
+    with pytest.raises(UserError, match="p: Sequential has one trainable layer and no penultimate one"):
+        dare(made, Dare(**QUICK), out=tmp_path / "no", ground=single)
 
 
 def test_weights_outside_every_slice_keep_their_bits(made: Run, tmp_path: Path) -> None:
