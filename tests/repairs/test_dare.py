@@ -313,6 +313,7 @@ def test_the_command(made: Run, tmp_path: Path, capsys: pytest.CaptureFixture[st
         (["repair", "dare"], "a run folder is needed"),
         (["repair", "dare", str(made.folder), "--q", "0"], "q: should be greater than 0"),
         (["repair", "dare", str(made.folder), "--q", "100.5"], "q: should be less than or equal to 100"),
+        (["repair", "dare", str(made.folder), "--learning-rates"], "learning-rates: at least 1 is needed, but none"),
         (["repair", "dare", str(tuned), "--out", str(tmp_path / "x")], "kept none; train with --history half"),
         (["train", "--resume", str(tuned)], "holds weights, but no checkpoint to go on from"),
     ):

@@ -17,7 +17,7 @@ from torch.nn.grad import conv2d_weight
 from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.measures import accuracy
-from ukemi.models.inference import default_chunk, home_of
+from ukemi.models.inference import default_chunk, evaluating, home_of
 from ukemi.repairs.mining import Mined, Report
 from ukemi.slicing import KeyLayer, Slices, activation_of, key_layers
 from ukemi.training.setup import batches_of_epoch
@@ -318,7 +318,7 @@ def mean_loss(model: nn.Module, samples: Mined, loss: Loss) -> float:
     """Over all samples, without a gradient, in evaluation mode."""
     device, total = home_of(model), 0.0
     order = torch.arange(len(samples)).split(default_chunk((samples.data.channels, *samples.data.size), device))
-    with torch.no_grad():
+    with evaluating(model), torch.no_grad():
         for positions, batch in zip(order, samples.data.batches(order, device), strict=True):
             targets_NO = samples.targets[positions.to(samples.targets.device)].to(device)
             total += float(loss(model, batch.images, batch.labels, targets_NO).sum())
