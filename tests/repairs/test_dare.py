@@ -18,7 +18,7 @@ from ukemi.measures import accuracy
 from ukemi.measures.attacks import under_attack
 from ukemi.repairs import Dare, LimitMissed, dare, ground, ground_of, mine
 from ukemi.repairs.more import read_about
-from ukemi.repairs.tuning import target_layer
+from ukemi.repairs.tuning import mean_loss, regression, target_layer
 from ukemi.repairs.twins import joined, saved, twins_of
 from ukemi.slicing import slices_of
 from ukemi.training import Run, TrainConfig, train
@@ -163,6 +163,19 @@ def test_the_score_is_accuracy_on_adversarial_sets_where_they_are_given(
     assert done.tuned.best is not None
     assert accuracy(model, chosen, torch.device("cpu"))[0] == done.tuned.best.score
     assert done.tuned.best.score == max(one.score for one in done.tuned.trials if one.allowed)
+
+
+def test_without_sets_the_lowest_loss_on_the_mined_selection_images_decides(made: Run, tmp_path: Path) -> None:
+    found = ground_of(made)
+    layer = target_layer(found.model)
+    mined, slices = mine(found.model, found.history, found.aside, layer), slices_of(found.model, found.train, q=30)
+    told = Dare(q=30, learning_rates=(1e-6, 1e-3), epochs=2, samples=300)
+    done = dare(made, told, out=tmp_path / "tuned", ground=found, mined=mined, slices=slices)
+    model, _ = trained_model(done.run, Run.config_of(done.run.folder), found.selection)
+    loss = mean_loss(model.eval(), mined.among(found.selection), regression(layer, slices))
+    assert done.tuned.best is not None and done.tuned.best.score == pytest.approx(-loss)
+    assert done.tuned.best.score == max(one.score for one in done.tuned.trials if one.allowed)
+    assert loss < mean_loss(found.model, mined.among(found.selection), regression(layer, slices))
 
 
 def test_a_set_without_an_image_in_need_says_how_to_make_one(made: Run, fooling: dict[str, Path]) -> None:
