@@ -106,6 +106,15 @@ def test_nnslicer_by_hand() -> None:
     assert found.synapses["1.weight"].equal(found.contributions["1.weight"] != 0)
 
 
+def test_a_sum_that_only_rounding_keeps_from_0_has_no_terms() -> None:
+    net, index = nn.Sequential(nn.Flatten(), nn.Linear(3, 2)).double(), torch.arange(2)
+    net[1].weight.data = torch.tensor([[0.1, 0.2, -0.3], [0.1, 0.2, 0.3]], dtype=torch.float64)
+    images = torch.ones(2, 3, 1, 1, dtype=torch.float64)
+    ones, none = (Data(one, index, ("a", "b"), index, 2) for one in (images, 0 * images))
+    found = slices_of(net, ones, baseline=none, reading="nnslicer", theta=0)
+    assert not found.contributions["1.weight"][0].any() and found.contributions["1.weight"][1, 1].tolist() == [1, 1, 1]
+
+
 def test_nnslicer_keeps_fewer_where_theta_is_larger() -> None:
     net, sample, baseline = by_hand()
     kept = {}
