@@ -16,7 +16,8 @@ from ukemi.attacks.config import AttackConfig
 from ukemi.cli.main import run as command
 from ukemi.measures import accuracy
 from ukemi.measures.attacks import under_attack
-from ukemi.repairs import Dare, LimitMissed, dare, ground, ground_of, mine
+from ukemi.repairs import Dare, LimitMissed, Mined, dare, ground, ground_of, mine
+from ukemi.repairs.dare import _some
 from ukemi.repairs.more import read_about
 from ukemi.repairs.tuning import mean_loss, regression, target_layer
 from ukemi.repairs.twins import joined, saved, twins_of
@@ -27,7 +28,7 @@ from ukemi.training.sets import Recorder, write_set
 from ukemi.training.setup import load_sets, trained_model
 
 sys.path.insert(0, str(Path(__file__).parent))
-from history_net import past_of
+from history_net import past_of, some_data
 
 QUICK: dict[str, Any] = {"learning_rates": (1e-4,), "epochs": 1}
 
@@ -176,6 +177,19 @@ def test_without_sets_the_lowest_loss_on_the_mined_selection_images_decides(made
     assert done.tuned.best is not None and done.tuned.best.score == pytest.approx(-loss)
     assert done.tuned.best.score == max(one.score for one in done.tuned.trials if one.allowed)
     assert loss < mean_loss(found.model, mined.among(found.selection), regression(layer, slices))
+
+
+def test_fewer_samples_are_a_choice_by_seed_and_identity() -> None:
+    data, none = some_data(60), torch.zeros(60)
+    index = torch.arange(60) % 30  # each image and its twin
+    whole = Mined(replace(data, index=index), torch.rand(60, 2), none.long(), none.double(), none.double(), 60)
+    some, others = _some(whole, 20, 0), _some(whole, 20, 1)
+    chosen = some.data.index.unique()
+    assert len(some) == 20 and len(chosen) == 10 and not torch.equal(chosen, others.data.index.unique())
+    assert torch.equal(some.targets, whole.targets[torch.isin(index, chosen)])  # in the order of the data
+    turned = _some(whole.take(torch.arange(59, -1, -1)), 20, 0)
+    assert torch.equal(turned.targets.flip(0), some.targets)
+    assert len(_some(whole, None, 0)) == len(_some(whole, 99, 0)) == 60
 
 
 def test_a_set_without_an_image_in_need_says_how_to_make_one(made: Run, fooling: dict[str, Path]) -> None:

@@ -122,6 +122,22 @@ def test_norm_as_a_function_belongs_to_its_layer() -> None:
     torch.testing.assert_close(activation_of(net, images, "conv"), seen)
 
 
+def test_a_layer_that_runs_twice_gives_what_it_gave_last() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.again, self.head = nn.Linear(32, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = F.relu(self.again(F.relu(self.first(x.flatten(1)))))
+            return self.head(torch.tanh(self.again(x)))
+
+    net, images = Twice(), torch.randn(3, 2, 4, 4)
+    assert [(layer.name, layer.after) for layer in key_layers(net)][1] == ("again", "tanh")
+    once = F.relu(net.again(F.relu(net.first(images.flatten(1)))))
+    torch.testing.assert_close(activation_of(net, images, "again"), torch.tanh(net.again(once)))
+
+
 def test_the_last_layer_gives_the_logits() -> None:
     for name in ("demo-cnn", "nin"):
         net = models.create(name, classes=3, channels=1, size=(28, 28)).eval()
