@@ -92,6 +92,8 @@ def sentence(error: ValidationError, prefix: str = "", known: Iterable[str] = ()
         return f"{place}: {first['ctx']['tag']!r} is none of {first['ctx']['expected_tags']}."
     if kind == "tuple_type":  # Python's word
         return f"{place}: should be a list, but {given!r} was given."
+    if kind == "too_short":
+        return f"{place}: at least {first['ctx']['min_length']} is needed, but {given or 'none'} was given."
     if kind == "path_type":
         return f"{place}: should be a path, but {given!r} was given."
     what = first["msg"].removeprefix("Value error, ").removeprefix("Input ").partition(", unable")[0].rstrip(".")

@@ -1,6 +1,7 @@
 """`ukemi slice` as a user calls it: what it writes, what it says, and its exit codes."""
 
 import json
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -113,6 +114,17 @@ def test_a_layer_that_cannot_be_sliced_is_named(own: list[str], capsys: pytest.C
     flags = [flag for flag in own if flag not in ("--weights", "tiny.safetensors")]
     assert run([*flags, "--config", "gated.toml"]) == 2
     assert "layer '3' (GroupNorm) can't be sliced" in capsys.readouterr().err
+
+
+def test_a_class_without_images_is_a_mistake_in_the_data(
+    own: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = data.load("fashion-mini").test
+    few = whole.take((whole.labels != 4).nonzero().flatten())
+    module = sys.modules["ukemi.cli.slice"]
+    monkeypatch.setattr(module, "model_and_data", lambda told, device: (network(), few, None, {}, None))
+    assert run(own[:-4]) == 2  # all images
+    assert capsys.readouterr().err == "ukemi: data: there is no sample of class 'Coat' to slice by.\n"
 
 
 def test_model_and_run_are_needed_one_or_the_other(capsys: pytest.CaptureFixture[str]) -> None:

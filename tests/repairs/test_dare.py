@@ -16,15 +16,19 @@ from ukemi.attacks.config import AttackConfig
 from ukemi.cli.main import run as command
 from ukemi.measures import accuracy
 from ukemi.measures.attacks import under_attack
-from ukemi.repairs import Dare, LimitMissed, dare, ground, ground_of, mine
+from ukemi.repairs import Dare, LimitMissed, Mined, dare, ground, ground_of, mine
+from ukemi.repairs.dare import _some
 from ukemi.repairs.more import read_about
-from ukemi.repairs.tuning import target_layer
+from ukemi.repairs.tuning import mean_loss, regression, target_layer
 from ukemi.repairs.twins import joined, saved, twins_of
 from ukemi.slicing import slices_of
 from ukemi.training import Run, TrainConfig, train
 from ukemi.training.checkpoints import read_checkpoint
 from ukemi.training.sets import Recorder, write_set
 from ukemi.training.setup import load_sets, trained_model
+
+sys.path.insert(0, str(Path(__file__).parent))
+from history_net import past_of, some_data
 
 QUICK: dict[str, Any] = {"learning_rates": (1e-4,), "epochs": 1}
 
@@ -79,6 +83,15 @@ def test_each_variant_moves_only_what_it_may(variant: Any, made: Run, tmp_path: 
     assert set(about["seconds"]) == {"mining", "slicing", "tuning"} and about["target_layer"] == "network.6"
     log = done.run.read_log()
     assert [line["epoch"] for line in log] == [0] and log[0]["validation_accuracy"] == about["accuracy_after"]
+
+
+def test_one_layer_is_enough_for_the_variant_that_regresses_to_none(made: Run, tmp_path: Path) -> None:
+    found, model = ground_of(made), torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10)).eval()
+    single = replace(found, model=model, history=past_of(model, 3, 0.02))
+    done = dare(made, Dare(variant="dare-sl", allowed_drop=1, **QUICK), out=tmp_path / "tuned", ground=single)
+    assert not torch.equal(weights(done.run)["1.weight"], model[1].weight)
+    with pytest.raises(UserError, match="p: Sequential has one trainable layer and no penultimate one"):
+        dare(made, Dare(**QUICK), out=tmp_path / "no", ground=single)
 
 
 def test_weights_outside_every_slice_keep_their_bits(made: Run, tmp_path: Path) -> None:
@@ -151,6 +164,32 @@ def test_the_score_is_accuracy_on_adversarial_sets_where_they_are_given(
     assert done.tuned.best is not None
     assert accuracy(model, chosen, torch.device("cpu"))[0] == done.tuned.best.score
     assert done.tuned.best.score == max(one.score for one in done.tuned.trials if one.allowed)
+
+
+def test_without_sets_the_lowest_loss_on_the_mined_selection_images_decides(made: Run, tmp_path: Path) -> None:
+    found = ground_of(made)
+    layer = target_layer(found.model)
+    mined, slices = mine(found.model, found.history, found.aside, layer), slices_of(found.model, found.train, q=30)
+    told = Dare(q=30, learning_rates=(1e-6, 1e-3), epochs=2, samples=300)
+    done = dare(made, told, out=tmp_path / "tuned", ground=found, mined=mined, slices=slices)
+    model, _ = trained_model(done.run, Run.config_of(done.run.folder), found.selection)
+    loss = mean_loss(model.eval(), mined.among(found.selection), regression(layer, slices))
+    assert done.tuned.best is not None and done.tuned.best.score == pytest.approx(-loss)
+    assert done.tuned.best.score == max(one.score for one in done.tuned.trials if one.allowed)
+    assert loss < mean_loss(found.model, mined.among(found.selection), regression(layer, slices))
+
+
+def test_fewer_samples_are_a_choice_by_seed_and_identity() -> None:
+    data, none = some_data(60), torch.zeros(60)
+    index = torch.arange(60) % 30  # each image and its twin
+    whole = Mined(replace(data, index=index), torch.rand(60, 2), none.long(), none.double(), none.double(), 60)
+    some, others = _some(whole, 20, 0), _some(whole, 20, 1)
+    chosen = some.data.index.unique()
+    assert len(some) == 20 and len(chosen) == 10 and not torch.equal(chosen, others.data.index.unique())
+    assert torch.equal(some.targets, whole.targets[torch.isin(index, chosen)])  # in the order of the data
+    turned = _some(whole.take(torch.arange(59, -1, -1)), 20, 0)
+    assert torch.equal(turned.targets.flip(0), some.targets)
+    assert len(_some(whole, None, 0)) == len(_some(whole, 99, 0)) == 60
 
 
 def test_a_set_without_an_image_in_need_says_how_to_make_one(made: Run, fooling: dict[str, Path]) -> None:
@@ -301,6 +340,7 @@ def test_the_command(made: Run, tmp_path: Path, capsys: pytest.CaptureFixture[st
         (["repair", "dare"], "a run folder is needed"),
         (["repair", "dare", str(made.folder), "--q", "0"], "q: should be greater than 0"),
         (["repair", "dare", str(made.folder), "--q", "100.5"], "q: should be less than or equal to 100"),
+        (["repair", "dare", str(made.folder), "--learning-rates"], "learning-rates: at least 1 is needed, but none"),
         (["repair", "dare", str(tuned), "--out", str(tmp_path / "x")], "kept none; train with --history half"),
         (["train", "--resume", str(tuned)], "holds weights, but no checkpoint to go on from"),
     ):

@@ -59,6 +59,19 @@ def test_with_all_neurons_key_the_loss_is_plain_mse() -> None:
     assert torch.allclose(whole, formula_3(given_NO, wanted_NO, None))
 
 
+def test_each_image_is_held_to_the_key_neurons_of_its_own_class() -> None:
+    model, data = residual(), some_data(12)
+    layer, slices, targets = target_layer(model), random_slices(model, 0.5), mined_of(model, data).targets
+    images = data.images[torch.arange(12)]
+    with torch.no_grad():
+        given_NO = activation_of(model, images, layer)
+        losses = regression(layer, slices)(model, images, data.labels, targets)
+    for at, label in enumerate(data.labels.tolist()):
+        key = slices.neurons[layer.name][label]
+        assert float(losses[at]) == pytest.approx(float((given_NO[at] - targets[at])[key].square().mean()))
+    assert len(slices.neurons[layer.name].unique(dim=0)) == len(CLASSES)
+
+
 def test_the_target_layer_counts_from_the_end() -> None:
     model = residual()
     assert [target_layer(model, p).name for p in range(4)] == ["last", "dense", "second", "first"]
@@ -151,6 +164,29 @@ def test_without_slices_the_gradient_is_the_plain_one() -> None:
     plain = F.cross_entropy(model(images), data.labels)
     plain.backward()
     assert torch.allclose(loss, plain)
+    for one in layers:
+        assert torch.allclose(tuner.weights[one.weight].grad, model.get_parameter(one.weight).grad)  # type: ignore[arg-type]
+
+
+class Told(nn.Module):
+    """Layers that are told their input by its name; one has a hook that changes what it gives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.last = nn.Conv2d(1, 4, 3, padding="same"), nn.Linear(4, len(CLASSES))
+        self.last.register_forward_hook(lambda module, given, output: 3 * output.tanh())
+        self.conv.register_forward_hook(lambda module, given, output: -output)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(input=F.relu(self.conv(input=x)).mean((2, 3)))
+
+
+def test_gradients_of_layers_with_named_inputs_and_hooks() -> None:
+    model, data = Told().double(), some_data(20)
+    images, layers = data.images[torch.arange(20)].double(), trainable_layers(model)
+    tuner = Tuner(copy.deepcopy(model), layers, cross_entropy, None, 1e-3)
+    tuner.step(images, data.labels, torch.zeros(20, 1))
+    F.cross_entropy(model(images), data.labels).backward()
     for one in layers:
         assert torch.allclose(tuner.weights[one.weight].grad, model.get_parameter(one.weight).grad)  # type: ignore[arg-type]
 
@@ -293,6 +329,18 @@ def test_a_state_that_is_not_finite_is_never_kept() -> None:
     assert found.best is None and found.state == {}
     doubtful = {"score": lambda one: float("nan"), "epochs": 1}
     assert tuned_with(model, data, selection, learning_rates=(1e-6,), **doubtful).best is None
+
+
+def test_the_mean_loss_is_that_of_evaluation_mode_and_leaves_no_trace() -> None:
+    model, data = residual(), some_data(30)
+    samples = mined_of(model, data)
+    for loss in (cross_entropy, regression(target_layer(model), None)):
+        wanted = mean_loss(model, samples, loss)
+        model.train()
+        before = {name: one.clone() for name, one in model.state_dict().items()}
+        assert mean_loss(model, samples, loss) == wanted
+        assert all(torch.equal(one, before[name]) for name, one in model.state_dict().items())
+        assert model.training and model.drop.training and model.eval()  # type: ignore[union-attr]
 
 
 class Cut(nn.Module):

@@ -1,5 +1,7 @@
 """What can't be sliced, and settings that make no sense, are named in one sentence."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from branching import branching, samples
@@ -7,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ukemi.errors import UserError
-from ukemi.slicing import slices_of
+from ukemi.slicing import Reading, slices_of
 
 
 class Gated(nn.Module):
@@ -43,6 +45,31 @@ def flat_net(*layers: nn.Module) -> nn.Sequential:
 def test_what_cannot_be_sliced_is_named(net, said: str) -> None:
     with pytest.raises(UserError, match=said):
         slices_of(net(), samples(4, 2))
+
+
+class Called(nn.Module):
+    """A convolution, then a call of one's choice, then a Linear."""
+
+    def __init__(self, call: Callable[[Tensor], Tensor], wide: int, channels: int = 4) -> None:
+        super().__init__()
+        self.conv, self.head, self.call = nn.Conv2d(2, channels, 1), nn.Linear(wide, 2), call
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.call(self.conv(x)).flatten(1))
+
+
+@pytest.mark.parametrize("reading", ["paper", "nnslicer"])
+@pytest.mark.parametrize(
+    ("net", "said"),
+    [
+        (lambda: Called(lambda x: torch.cat(x.chunk(2, 1), 1), 64), r"operation 'cat' .* parts of one tensor"),
+        (lambda: Called(lambda x: x.mean(axis=1), 16), "operation 'mean' .* only places of maps may be pooled"),
+        (lambda: Called(lambda x: x.amax(dim=1), 16), "operation 'amax' .* only places of maps may be pooled"),
+    ],
+)
+def test_calls_over_channels_are_named(net: Callable[[], nn.Module], said: str, reading: Reading) -> None:
+    with pytest.raises(UserError, match=said):
+        slices_of(net().double(), samples(4, 2), reading=reading)
 
 
 def test_only_the_output_may_be_a_softmax() -> None:

@@ -131,3 +131,7 @@ def test_the_largest_are_those_that_sorting_gives(pairs: list[tuple[int, int]], 
 def test_the_count_is_the_least_that_reaches_q(total: int, q: float) -> None:
     count = kept_count(total, q)
     assert 1 <= count <= total and count >= total * q / 100 - 1e-6 and (count == 1 or count - 1 < total * q / 100)
+
+
+def test_a_share_that_rounding_lifts_is_not_one_more() -> None:
+    assert 3000 * 1.1 / 100 > 33 and kept_count(3000, 1.1) == 33

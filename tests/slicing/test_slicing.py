@@ -55,6 +55,14 @@ def test_ties_go_to_the_real_contribution_then_to_the_weight(q: float, first: li
     assert sliced_by_hand(q).synapses["1.weight"].int().tolist() == [first]
 
 
+def test_where_nothing_contributes_the_largest_weights_of_either_sign_are_kept() -> None:
+    net, still = nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), samples(1, 1, channels=4, side=1)
+    net[1].weight.data = torch.tensor([[-5.0, 1.0, 2.0, -3.0], [0.5, 0.0, -1.0, 1.5]])
+    found = slices_of(net.double(), still, q=25)  # the sample is its own mean
+    assert not found.contributions["1.weight"].any()
+    assert found.synapses["1.weight"].int().tolist() == [[[1, 0, 0, 1], [0, 0, 0, 0]]]
+
+
 def test_neurons_at_either_end_of_a_kept_synapse_are_key() -> None:
     found = sliced_by_hand(10)
     # kept: x1 to neuron 1; neuron 1 (real value 4, beside 3 and 1) to neuron 0; neuron 1 to logit 0
@@ -98,6 +106,15 @@ def test_nnslicer_by_hand() -> None:
     assert found.synapses["1.weight"].equal(found.contributions["1.weight"] != 0)
 
 
+def test_a_sum_that_only_rounding_keeps_from_0_has_no_terms() -> None:
+    net, index = nn.Sequential(nn.Flatten(), nn.Linear(3, 2)).double(), torch.arange(2)
+    net[1].weight.data = torch.tensor([[0.1, 0.2, -0.3], [0.1, 0.2, 0.3]], dtype=torch.float64)
+    images = torch.ones(2, 3, 1, 1, dtype=torch.float64)
+    ones, none = (Data(one, index, ("a", "b"), index, 2) for one in (images, 0 * images))
+    found = slices_of(net, ones, baseline=none, reading="nnslicer", theta=0)
+    assert not found.contributions["1.weight"][0].any() and found.contributions["1.weight"][1, 1].tolist() == [1, 1, 1]
+
+
 def test_nnslicer_keeps_fewer_where_theta_is_larger() -> None:
     net, sample, baseline = by_hand()
     kept = {}
@@ -118,16 +135,19 @@ def test_a_branching_network_equals_the_slow_one(reading: str) -> None:
 
 
 def test_the_cut_equals_sorting_by_signs_and_then_reals() -> None:
+    """At shares that put the border between equal signs in every layer."""
     model, data, baseline = branching(), samples(12), samples(7)
-    found = slices_of(model, data, baseline=baseline, q=60)
-    for label, (signs, reals) in by_channels(model, data, baseline).items():
-        for name in WEIGHTS:
-            pairs = sorted(zip(signs[name].flatten().tolist(), reals[name].flatten().tolist(), strict=True))
-            count = -(-len(pairs) * 60 // 100)
-            kept = found.synapses[f"{name}.weight"][label]
-            assert int(kept.sum()) == count
-            own = sorted(zip(signs[name][kept].tolist(), reals[name][kept].tolist(), strict=True))
-            torch.testing.assert_close(torch.tensor(own), torch.tensor(pairs[-count:]))
+    slow = by_channels(model, data, baseline)
+    for q in range(5, 100, 10):
+        found = slices_of(model, data, baseline=baseline, q=q)
+        for label, (signs, reals) in slow.items():
+            for name in WEIGHTS:
+                pairs = sorted(zip(signs[name].flatten().tolist(), reals[name].flatten().tolist(), strict=True))
+                count = -(-len(pairs) * q // 100)
+                kept = found.synapses[f"{name}.weight"][label]
+                assert int(kept.sum()) == count
+                own = sorted(zip(signs[name][kept].tolist(), reals[name][kept].tolist(), strict=True))
+                torch.testing.assert_close(torch.tensor(own), torch.tensor(pairs[-count:]))
 
 
 def test_the_set_mean_equals_the_slow_one() -> None:
@@ -263,6 +283,31 @@ def test_flattened_units_belong_to_their_channel() -> None:
         means = moved[at].mean((1, 2)), (data.images - data.images.mean(0))[at].mean((1, 2))
         signs[label] += (units * means[0]).sign()[:, None] * (conv.weight[:, :, 0, 0] * means[1]).sign()
     assert found.contributions["0.weight"].equal(signs)
+
+
+def test_every_unit_of_a_flattened_map_counts_where_ways_meet() -> None:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.head = nn.Conv2d(2, 3, 1, bias=False), nn.Linear(15, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.conv(x)
+            return self.head(torch.cat([x.flatten(1), x.mean((2, 3))], 1))
+
+    net, data = Both().double(), samples(20, 2, side=2)
+    maps, logits = net.conv(data.images).detach(), net(data.images).detach()
+    units = torch.cat([maps.flatten(1), maps.mean((2, 3))], 1)
+    terms = net.head.weight.detach()[data.labels] * (units - units.mean(0))
+    terms *= (logits - logits.mean(0)).gather(1, data.labels[:, None])
+    contributing = terms[:, :12].sign().view(-1, 3, 4).sum(2) + terms[:, 12:].sign()
+    means = [one.mean((2, 3)) - one.mean((0, 2, 3)) for one in (maps, data.images)]
+    pairs = (contributing * means[0]).sign()[:, :, None] * (
+        net.conv.weight.detach()[:, :, 0, 0] * means[1][:, None]
+    ).sign()
+    wanted = torch.stack([pairs[data.labels == label].sum(0) for label in (0, 1)])
+    assert slices_of(net, data).contributions["conv.weight"].equal(wanted)
+    assert bool(((contributing - terms[:, 12:].sign()) * terms[:, 12:] < 0).any())  # ways that differ do meet
 
 
 def test_a_layer_that_runs_twice_adds_up() -> None:

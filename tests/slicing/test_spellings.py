@@ -1,6 +1,7 @@
 """The same network in other words gives the same slices."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -115,8 +116,9 @@ class Spelled(nn.Module):
         (lambda a, b: a + b, lambda a, b: torch.add(input=a, other=b)),
         (lambda a, b: a - b, lambda a, b: a.sub(other=b)),
         (lambda a, b: torch.cat([a, b], 1), lambda a, b: torch.cat([a, b], axis=1)),
+        (lambda a, b: torch.cat([a, b], 1), lambda a, b: torch.cat(tensors=(a, b), dim=-3)),
     ],
-    ids=["other", "both", "method", "axis"],
+    ids=["other", "both", "method", "axis", "tensors"],
 )
 def test_the_spelling_of_a_call_changes_nothing(plain: Joining, spelled: Joining, reading: str) -> None:
     wide = 6 if "cat" in plain.__code__.co_names else 3
@@ -127,3 +129,91 @@ def test_the_spelling_of_a_call_changes_nothing(plain: Joining, spelled: Joining
     found = slices_of(again, data, reading=reading)
     for name, contribution in wanted.contributions.items():
         assert contribution.any() and found.contributions[name].equal(contribution)
+
+
+@pytest.mark.parametrize("reading", READINGS)
+def test_writing_in_place_changes_nothing(reading: str) -> None:
+    """Behind a dense layer too, as AlexNet and VGG have it elsewhere: what a layer gave is looked at before it is
+    overwritten."""
+
+    class Dense(nn.Module):
+        def __init__(self, inplace: bool) -> None:
+            super().__init__()
+            self.one, self.two, self.head = nn.Linear(32, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+            self.inplace = inplace
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = F.relu(self.one(x.flatten(1)), self.inplace)
+            y = self.two(x)
+            if self.inplace:
+                y += x
+            else:
+                y = y + x
+            return self.head(F.relu(y, self.inplace))
+
+    plain, writing, data = Dense(False).double(), Dense(True).double(), samples(30)
+    writing.load_state_dict(plain.state_dict())
+    wanted, found = (slices_of(net, data, reading=reading) for net in (plain, writing))
+    for name, contribution in wanted.contributions.items():
+        assert contribution.any() and found.contributions[name].equal(contribution)
+
+
+@pytest.mark.parametrize("reading", READINGS)
+def test_numbers_of_two_precisions_may_meet(reading: str) -> None:
+    class Narrowed(nn.Module):
+        def __init__(self, net: nn.Module) -> None:
+            super().__init__()
+            self.conv, self.head = nn.Conv2d(2, 4, 1).double(), nn.Linear(4, 3)
+            self.net = net
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.net(self.conv(x).relu().mean((2, 3))))
+
+    class ToFloat(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.float()
+
+    model, data = Narrowed(ToFloat()), samples(9)
+    whole = Narrowed(nn.Identity()).double()
+    whole.load_state_dict(model.state_dict())
+    found, wanted = (slices_of(net, data, reading=reading).contributions for net in (model, whole))
+    assert all(one.any() and one.double().equal(wanted[name].double()) for name, one in found.items())
+
+
+def test_padding_is_never_the_largest_of_a_pool() -> None:
+    """Though all that the convolution gives is below 0."""
+    conv, head, data = nn.Conv2d(2, 3, 1), nn.Linear(12, 2), samples(6, 2)
+    conv.bias.data -= 10
+    inside = nn.Sequential(conv, nn.MaxPool2d(3, 2, 1), nn.Flatten(), head).double()
+    before = nn.Sequential(conv, nn.ConstantPad2d(1, -1e3), nn.MaxPool2d(3, 2), nn.Flatten(), head).double()
+    one, other = (slices_of(net, data, reading="nnslicer").contributions for net in (inside, before))
+    assert one["0.weight"].equal(other["0.weight"]) and one["0.weight"].any()
+
+
+def test_a_pool_with_gaps_looks_at_every_second_place() -> None:
+    conv, head, data = nn.Conv2d(2, 3, 1), nn.Linear(12, 2), samples(6, 2)
+    gaps = nn.Sequential(conv, nn.MaxPool2d(2, 1, dilation=2), nn.Flatten(), head).double()
+    close = nn.Sequential(conv, nn.MaxPool2d(2), nn.Flatten(), head).double()
+    order = torch.tensor([0, 2, 1, 3])
+    sorted_by_gaps = replace(data, images=data.images[:, :, order][..., order])
+    one, other = slices_of(gaps, data, reading="nnslicer"), slices_of(close, sorted_by_gaps, reading="nnslicer")
+    assert one.contributions["0.weight"].equal(other.contributions["0.weight"]) and one.contributions["0.weight"].any()
+
+
+def test_what_is_padded_is_cut_off_on_its_own_side() -> None:
+    """A network and its mirror image."""
+    pads, layers = (1, 0, 0, 2), (nn.Conv2d(2, 3, 1), nn.Conv2d(3, 4, 2), nn.Linear(4 * 5 * 4, 2))
+    one, two, head = (layer.double() for layer in layers)
+    net = nn.Sequential(one, nn.ZeroPad2d(pads), two, nn.ReLU(), nn.Flatten(), head)
+    mirror = nn.Sequential(
+        one, nn.ZeroPad2d((0, 1, 2, 0)), nn.Conv2d(3, 4, 2), nn.ReLU(), nn.Flatten(), nn.Linear(80, 2)
+    )
+    mirror.double().load_state_dict(net.state_dict())
+    mirror[2].weight.data = two.weight.data.flip((2, 3))
+    mirror[5].weight.data = head.weight.data.unflatten(1, (4, 5, 4)).flip((2, 3)).flatten(1)
+    data = samples(8, 2)
+    turned = replace(data, images=data.images.flip((2, 3)))
+    found, wanted = slices_of(net, data, reading="nnslicer"), slices_of(mirror, turned, reading="nnslicer")
+    for name, contribution in wanted.contributions.items():
+        if name != "5.weight":
+            assert contribution.any() and found.contributions[name].equal(contribution)

@@ -84,6 +84,27 @@ def test_dropout_may_lie_between_a_layer_and_its_norm_or_activation() -> None:
     torch.testing.assert_close(activation_of(net, images, "0"), net[:5](images).mean((2, 3)))
 
 
+def test_a_pool_may_lie_between_a_layer_and_its_activation() -> None:
+    class Pooled(nn.Module):
+        """As torch's own example for MNIST."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two, self.head = nn.Conv2d(2, 3, 1), nn.Conv2d(3, 3, 1), nn.Conv2d(3, 2, 1)
+            self.norm = nn.BatchNorm2d(3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.norm(F.max_pool2d(F.relu(F.max_pool2d(self.one(x), 2)), 2))
+            x = torch.relu(self.norm(F.avg_pool2d(self.two(x), 1)))
+            return F.adaptive_avg_pool2d(self.head(x), 1).flatten(1)
+
+    net, images = Pooled().eval(), torch.randn(3, 2, 4, 4)
+    # no further than the activation where one was met; a pool that none follows is no end
+    assert [layer.after for layer in key_layers(net)] == ["relu", "relu_1", "head"]
+    seen = F.relu(F.max_pool2d(net.one(images), 2)).mean((2, 3))
+    torch.testing.assert_close(activation_of(net, images, "one"), seen)
+
+
 def test_norm_as_a_function_belongs_to_its_layer() -> None:
     class Functional(nn.Module):
         def __init__(self) -> None:
@@ -99,6 +120,22 @@ def test_norm_as_a_function_belongs_to_its_layer() -> None:
     assert key_layers(net)[0].after == "relu"
     seen = F.relu(F.batch_norm(net.conv(images), net.mean, net.variance)).mean((2, 3))
     torch.testing.assert_close(activation_of(net, images, "conv"), seen)
+
+
+def test_a_layer_that_runs_twice_gives_what_it_gave_last() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.again, self.head = nn.Linear(32, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = F.relu(self.again(F.relu(self.first(x.flatten(1)))))
+            return self.head(torch.tanh(self.again(x)))
+
+    net, images = Twice(), torch.randn(3, 2, 4, 4)
+    assert [(layer.name, layer.after) for layer in key_layers(net)][1] == ("again", "tanh")
+    once = F.relu(net.again(F.relu(net.first(images.flatten(1)))))
+    torch.testing.assert_close(activation_of(net, images, "again"), torch.tanh(net.again(once)))
 
 
 def test_the_last_layer_gives_the_logits() -> None:

@@ -64,8 +64,8 @@ def run(arguments: list[str]) -> int:
         for count in (config.samples, config.profile)
     )
     began = monotonic()
-    about = ("samples", "classes") if config.samples is not None else ("classes",)
-    with field_called(*about), bar("slice", len(samples) + len(baseline)) as report:
+    about = "data" if config.samples is None else "samples"
+    with field_called(about, "classes"), bar("slice", len(samples) + len(baseline)) as report:
         found = slices_of(
             model,
             samples,

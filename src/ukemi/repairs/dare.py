@@ -140,7 +140,7 @@ def dare(
     told = told or Dare()
     folder = free_folder(run, out, told.variant)
     ground = ground or ground_of(run)
-    model, layer = ground.model, target_layer(ground.model, told.p)
+    model, layer = ground.model, _target(told, ground.model)
     _check_given(told, ground, mined, slices, layer)
     if told.sliced and slices is None:
         check_sliceable(model, ground.train, told.reading)
@@ -184,6 +184,12 @@ def dare(
     done = Dared(Run(folder), mined, tuned, len(samples), *_shares(slices, layer, layers), seconds)
     _write(told, ground, done, layer)
     return done
+
+
+def _target(told: Dare, model: nn.Module) -> KeyLayer:
+    """Where the regression ends; cross-entropy makes no use of it, so that a network of one layer will do."""
+    most = len(trainable_layers(model)) - 1
+    return target_layer(model, min(told.p, most) if told.variant == "dare-sl" else told.p)
 
 
 def _or_not_finite(tuned: Tuned) -> str:

@@ -17,7 +17,7 @@ from torch.nn.grad import conv2d_weight
 from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.measures import accuracy
-from ukemi.models.inference import default_chunk, home_of
+from ukemi.models.inference import default_chunk, evaluating, home_of
 from ukemi.repairs.mining import Mined, Report
 from ukemi.slicing import KeyLayer, Slices, activation_of, key_layers
 from ukemi.training.setup import batches_of_epoch
@@ -86,7 +86,9 @@ def class_gradients(
     """
     taken: list[tuple[KeyLayer, Tensor, list[Tensor]]] = []
 
-    def note(layer: KeyLayer, module: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    def note(
+        layer: KeyLayer, module: nn.Module, given: tuple[Tensor, ...], named: dict[str, Tensor], output: Tensor
+    ) -> Tensor:
         if not torch.is_grad_enabled():  # the network itself keeps gradients off here
             return output
         if not output.requires_grad:  # it cut the way to the images: the way back ends here
@@ -95,14 +97,17 @@ def class_gradients(
         arriving: list[Tensor] = []
         output.register_hook(arriving.append)
         # a copy, since the network may write into its tensor later
-        taken.append((layer, given[0].detach().clone(), arriving))
+        taken.append((layer, (*given, *named.values())[0].detach().clone(), arriving))
         return output
 
     images = images.detach().requires_grad_()
     starts = [images]
     with ExitStack() as hooks:
         for layer in layers:
-            hooks.callback(model.get_submodule(layer.name).register_forward_hook(partial(note, layer)).remove)
+            module = model.get_submodule(layer.name)
+            # before any hook of the user's own, which may change what the layer gives
+            hook = module.register_forward_hook(partial(note, layer), prepend=True, with_kwargs=True)
+            hooks.callback(hook.remove)
         loss = losses(images).mean()
         if loss.requires_grad:
             torch.autograd.grad(loss, starts, allow_unused=True)
@@ -122,7 +127,7 @@ def _weight_gradient(module: nn.Module, given: Tensor, gradient: Tensor) -> Tens
     weight = module.get_parameter("weight")
     weight.requires_grad_()
     with torch.enable_grad():
-        found: Tensor = torch.autograd.grad(module(given), weight, gradient)[0]
+        found: Tensor = torch.autograd.grad(module.forward(given), weight, gradient)[0]
     weight.requires_grad_(False)
     return found
 
@@ -313,7 +318,7 @@ def mean_loss(model: nn.Module, samples: Mined, loss: Loss) -> float:
     """Over all samples, without a gradient, in evaluation mode."""
     device, total = home_of(model), 0.0
     order = torch.arange(len(samples)).split(default_chunk((samples.data.channels, *samples.data.size), device))
-    with torch.no_grad():
+    with evaluating(model), torch.no_grad():
         for positions, batch in zip(order, samples.data.batches(order, device), strict=True):
             targets_NO = samples.targets[positions.to(samples.targets.device)].to(device)
             total += float(loss(model, batch.images, batch.labels, targets_NO).sum())

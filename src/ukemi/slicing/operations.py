@@ -52,6 +52,7 @@ SUMMING: tuple[Any, ...] = (
 MAX_POOLS = (nn.MaxPool2d, F.max_pool2d, torch.max_pool2d)
 AVERAGE_POOLS = (nn.AvgPool2d, F.avg_pool2d)
 ADAPTIVE_POOLS = (nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d, F.adaptive_avg_pool2d, F.adaptive_max_pool2d)
+POOLS = MAX_POOLS + AVERAGE_POOLS + ADAPTIVE_POOLS
 RESIZING = (nn.Upsample, F.interpolate, nn.ReflectionPad2d, nn.ReplicationPad2d, nn.CircularPad2d)
 """places are mixed or repeated within each channel"""
 PADDING = (nn.ZeroPad2d, nn.ConstantPad2d, F.pad)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 from torch import Tensor, nn
@@ -28,12 +29,13 @@ class Profiler:
     """is told of every batch how many samples it had"""
 
     def batches(self, data: Data) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
-        """Labels and kept numbers `[N, …]` by node, in the order of the data; every pass has the same shape."""
+        """Labels and kept numbers `[N, …]` by node, in the order of the data; every pass has the same shape, and all
+        numbers the precision of the most precise."""
         for batch in data.batches(torch.arange(len(data)).split(self.chunk), self.device):
             watch = Watch(self.model, self.plan.graph, self.wanted, self.keep)
             watch.run(padded(batch.images, self.chunk))
-            rows = len(batch.labels)
-            yield batch.labels, {name: kept[:rows] for name, kept in watch.kept.items()}
+            rows, kind = len(batch.labels), reduce(torch.promote_types, (one.dtype for one in watch.kept.values()))
+            yield batch.labels, {name: kept[:rows].to(kind) for name, kept in watch.kept.items()}
             self.seen(rows)
 
     def means(self, data: Data) -> dict[str, Tensor]:

@@ -60,7 +60,7 @@ def slices_of(
     # by class, so that one class is done before the next but one begins
     data = data.take(rows[data.labels[rows].argsort(stable=True)])
     with scoring(model, device), torch.inference_mode(False), torch.no_grad():
-        wanted, keep = (positions.needed(plan), _places) if places else (channels.needed(plan), unit_mean)
+        wanted, keep = (positions.needed(plan), _places) if places else (channels.needed(plan), _means)
         chunk = batch_size or min(_chunk(few, places), max(len(baseline), len(data)))
         seen = _counter(report, len(baseline) + len(data))
         profiler = Profiler(model, plan, frozenset(wanted), keep, chunk, device, seen)
@@ -179,6 +179,11 @@ def _chunk(images: Tensor, places: bool) -> int:
 def _places(output: Tensor) -> Tensor:
     """Every number of a node's output; a copy, since the network may write into it later."""
     return output.clone() if output.dtype == torch.float64 else output.to(torch.float32, copy=True)
+
+
+def _means(output: Tensor) -> Tensor:
+    """The channel means of a node's output; a copy too, since those of dense units are the output itself."""
+    return unit_mean(output).clone()
 
 
 def _counter(report: Report | None, total: int) -> Callable[[int], None]:

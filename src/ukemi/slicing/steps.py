@@ -226,6 +226,8 @@ class _Reader:
 
     def _joined(self, node: fx.Node, module: nn.Module | None) -> Step:
         parts = setting(node, None, 0, "tensors")
+        if not isinstance(parts, list | tuple):
+            raise self.refused(node, "it joins parts of one tensor")
         if setting(node, None, 1, "dim", node.kwargs.get("axis", 0)) not in (1, 1 - len(self.shapes[node.name])):
             raise self.refused(node, "it joins along another dimension than the channels")
         widths = tuple(self._shape(part.name)[0] for part in parts)
@@ -247,7 +249,8 @@ class _Reader:
         """Pools whose windows follow from the sizes, and means and maxima over all places."""
         source = self._one(node)
         before, after = self._shape(source[0]), self._shape(node.name)
-        dims = setting(node, module, 1, "dim", (2, 3)) if one_of(node, module, known.MEANS + known.LARGEST) else (2, 3)
+        named = node.kwargs.get("axis", ())  # numpy's word, which torch.mean takes too
+        dims = setting(node, module, 1, "dim", named) if one_of(node, module, known.MEANS + known.LARGEST) else (2, 3)
         if len(before) != 3 or sorted(d % 4 for d in _listed(dims)) != [2, 3]:
             raise self.refused(node, "only places of maps may be pooled, all of them or in windows")
         kinds = (nn.AdaptiveMaxPool2d, known.ADAPTIVE_POOLS[-1], *known.LARGEST)

@@ -14,7 +14,7 @@ from ukemi.activations import unit_mean
 from ukemi.activations.recording import ACTIVATIONS, WEIGHTED
 from ukemi.errors import UserError
 from ukemi.schema import reason
-from ukemi.slicing.operations import is_activation, is_norm, is_passing, is_question
+from ukemi.slicing.operations import POOLS, is_activation, is_norm, is_passing, is_question, one_of
 
 LEAVES = (*WEIGHTED, *ACTIVATIONS, _BatchNorm, _DropoutNd)
 """kinds of layers that stay one node of the graph even where a user's class refines them"""
@@ -153,13 +153,15 @@ def _last_call(model: nn.Module, graph: fx.Graph, name: str) -> fx.Node:
 
 
 def _after(model: nn.Module, node: fx.Node) -> fx.Node:
-    """Follows the only way on through BatchNorm and activation, in any order; dropout may lie between."""
-    last = node
+    """Follows the only way on through BatchNorm and activation, in any order; dropout may lie between, and a pool
+    before the activation."""
+    last, active = node, False
     while len(users := [user for user in node.users if not is_question(user)]) == 1:
         node = users[0]
         module = module_of(model, node)
-        if not is_passing(node, module):
+        if not is_passing(node, module) and (active or not one_of(node, module, POOLS)):
             break
+        active = active or is_activation(node, module)
         if is_norm(node, module) or is_activation(node, module):
             last = node
     return last
