@@ -19,6 +19,7 @@ from ukemi.uncertainty import (
     uncertainty_of,
     with_dropout,
 )
+from ukemi.uncertainty.dropout import Masks, masked
 from ukemi.uncertainty.splitting import Cut, Whole
 
 
@@ -291,3 +292,29 @@ def test_dropout_that_takes_no_part_is_named() -> None:
     for split in (True, False):
         with pytest.raises(UserError, match="dropout: no dropout layer of Aside takes part in its answers"):
             DropoutPasses(insert_dropout(Aside(), 0.5), 4, split=split)(images(2).float(), torch.arange(2))
+
+
+class Writing(Branching):
+    """Writes into what crosses the cut, and into what the dropout gives."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        left, right = self.first(x), self.second(x)
+        right.add_(nn.functional.silu(self.drop(left), inplace=True))
+        return self.last(right.flatten(1))
+
+
+@pytest.mark.parametrize("split", [True, False])
+def test_a_pass_that_writes_into_its_tensors_leaves_the_others_alone(
+    split: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dropout that drops nothing hands on the tensor itself, which the certain pass would change for all others."""
+    monkeypatch.setattr("ukemi.uncertainty.passes.rows_per_pass", lambda shape, device: 8)  # 2 passes at a time
+    model, x, index = Writing().double().eval(), images(4), torch.arange(4)
+    source = DropoutPasses(model, 6, seed=3, split=split)
+    found = source(x, index)
+    assert isinstance(source._parts, Cut) == split
+    for number in range(6):
+        masks = Masks(index, 1, number, 1, 3, 0)
+        with torch.no_grad(), masked(model, masks):
+            assert torch.allclose(found.drawn[number], model(x).softmax(1), atol=1e-12)
+    assert torch.allclose(found.certain, model(x).softmax(1), atol=1e-12)

@@ -81,17 +81,19 @@ class DropoutPasses:
         return self._parts
 
     def _block(self, parts: Whole, images: Tensor, index_G: Tensor, groups: int, many: int, turn: int) -> Sampled:
-        """One block of fixed shape: the head once, the tail once without masks and then `many` passes at a time."""
+        """One block of fixed shape: the head once, the tail once without masks and then `many` passes at a time.
+
+        Each time it gets a copy: a network may write into its tensors, and a dropout that is off hands on its own.
+        """
         rows, shared = len(images), len(images) // len(index_G)
         values = parts.head(padded(images, groups * shared))
         index_G = padded(index_G, groups)
-        certain = _probabilities(parts.tail(values))
-        repeated = [value.repeat_interleave(many, 0) for value in values]
+        certain = _probabilities(parts.tail([value.clone() for value in values]))
         drawn = []
         for first in range(0, self.passes, many):
             masks = Masks(index_G, shared, first, many, self.seed, turn)
             with masked(self.model, masks):
-                answers = _probabilities(parts.tail(repeated))
+                answers = _probabilities(parts.tail([value.repeat_interleave(many, 0) for value in values]))
             if not masks.applied and drops(self.model):
                 raise UserError(
                     f"dropout: no dropout layer of {type(self.model).__name__} takes part in its answers, so all passes"
