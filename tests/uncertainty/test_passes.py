@@ -318,3 +318,37 @@ def test_a_pass_that_writes_into_its_tensors_leaves_the_others_alone(
         with torch.no_grad(), masked(model, masks):
             assert torch.allclose(found.drawn[number], model(x).softmax(1), atol=1e-12)
     assert torch.allclose(found.certain, model(x).softmax(1), atol=1e-12)
+
+
+class Sideways(nn.Module):
+    """Drops rows of pixels that lie before the images, as `nn.TransformerEncoderLayer` has them by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop, self.head = nn.Dropout(0.5), nn.Linear(9, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.drop(x[:, 0].transpose(0, 1)).mean(0))
+
+
+def test_dropout_that_does_not_go_image_by_image_is_named() -> None:
+    with pytest.raises(UserError, match=r"dropout: Dropout is given \[9, 128, 9\], but its first dimension should be"):
+        DropoutPasses(Sideways(), 4)(images(2).float(), torch.arange(2))
+
+
+class Restless(nn.Module):
+    """Its dropout is never off."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop, self.head = nn.Dropout(0.5), nn.Linear(81, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(nn.functional.dropout(self.drop(x.flatten(1)), 0.5))
+
+
+@pytest.mark.parametrize("split", [True, False])
+def test_a_network_that_is_never_certain_is_named(split: bool) -> None:
+    """Its answers would depend on the batch, the certain one too."""
+    with pytest.raises(UserError, match="model: Restless gives two answers to one image in evaluation mode"):
+        DropoutPasses(Restless(), 4, split=split)(images(2).float(), torch.arange(2))
