@@ -92,6 +92,25 @@ def test_masks_are_the_keyed_numbers_one_by_one() -> None:
             assert torch.allclose(found[t, n], wanted, atol=1e-12)
 
 
+def test_every_dropout_has_masks_of_its_own() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Dropout(0.0), nn.Dropout(0.5), nn.Linear(9, 2)).double()
+    x, index = images(2, 1, 3), torch.arange(2)
+    found = DropoutPasses(model, 3, seed=4)(x, index).drawn
+    key = {"seed": randomness.key(4, 0), "stream": Stream.DROPOUT}
+    first, second = (randomness.uniform(index, 3, 9, epoch=layer, **key) >= 0.5 for layer in (0, 1))  # type: ignore[arg-type]
+    wanted = model[4](4 * (first & second) * x.flatten(1)[:, None]).softmax(2)
+    assert torch.allclose(found, wanted.transpose(0, 1), atol=1e-12) and not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("kind", [nn.Dropout1d, nn.Dropout2d])
+def test_dropout_of_maps_drops_whole_maps(kind: type[nn.Module]) -> None:
+    model = nn.Sequential(nn.Flatten(2) if kind is nn.Dropout1d else nn.Identity(), kind(0.5), nn.Flatten()).double()
+    x = images(3, 6, 2) + 0.1
+    with masked(model, Masks(torch.arange(3), 1, 0, 1, 0, 0)):
+        kept = (model.eval()(x).view_as(x) / x).flatten(2)
+    assert set(kept.round(decimals=9).unique().tolist()) == {0.0, 2.0} and (kept == kept[..., :1]).all()
+
+
 def test_a_value_depends_on_neither_batch_nor_order_nor_shape_of_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     model, x, index = Branching().double(), images(40), torch.arange(100, 140)
     source = DropoutPasses(model, 6, seed=1)
