@@ -83,6 +83,27 @@ def test_mutation_redraws_its_share_evenly_and_can_be_left_out() -> None:
     ends = mutated(still, (low, high), torch.arange(2), rate=0.1, seed=0, generation=0, edge=0.5)
     at_end = ends[ends != 2]
     assert float(((at_end == 0) | (at_end == 1)).double().mean()) == pytest.approx(0.5, abs=0.03)
+    inner = at_end[(at_end > 0) & (at_end < 1)]
+    assert float(inner.mean()) == pytest.approx(0.5, abs=0.03) and float(inner.std()) == pytest.approx(0.289, abs=0.02)
+
+
+def test_seed_generation_and_index_all_change_what_is_drawn() -> None:
+    box, index = (torch.zeros(1, 1, 9, 9), torch.ones(1, 1, 9, 9)), torch.tensor([3])
+    one, two = torch.zeros(1, 2, 1, 9, 9), torch.ones(1, 2, 1, 9, 9)
+
+    def drawn(index: Tensor, seed: int, generation: int) -> list[Tensor]:
+        key = {"seed": seed, "generation": generation}
+        return [
+            noisy(box, index, 2, **key),  # type: ignore[arg-type]
+            exchanged(one, two, index, share=0.5, **key),
+            mutated(one, box, index, rate=0.5, **key),  # type: ignore[arg-type]
+        ]
+
+    base = drawn(index, 0, 0)
+    assert all(torch.equal(*pair) for pair in zip(base, drawn(index, 0, 0), strict=True))
+    for other in (drawn(index, 1, 0), drawn(index, 0, 1), drawn(index + 1, 0, 0)):
+        assert not any(torch.equal(*pair) for pair in zip(base, other, strict=True))
+    assert not any(torch.equal(made[:, 0], made[:, 1]) for made in base)  # nor are two individuals alike
 
 
 def test_noise_at_the_ends_is_as_frequent_as_said() -> None:
@@ -219,6 +240,28 @@ def test_what_can_not_be_reached_ends_after_its_budget(dropping: nn.Module, seed
     assert not found.success.any() and not found.claimed.any()
     assert (found.generations == 3).all() and found.evaluations == 6 * 4 * 3
     assert found.fitness.isfinite().all() and (found.fitness < 0).all()
+
+
+class Noting(DropoutPasses):
+    """Says which masks it was asked for."""
+
+    asked: list[tuple[int, int]]
+
+    def __call__(self, images: Tensor, index: Tensor, *, turn: int = 0, shared: int = 1) -> Sampled:
+        self.asked = [*getattr(self, "asked", []), (turn, shared)]
+        return super().__call__(images, index, turn=turn, shared=shared)
+
+
+def test_no_masks_are_used_twice(dropping: nn.Module, seeds: Data) -> None:
+    """Each generation has its own, the same for all individuals; what counts is judged under others again."""
+    source, target = Noting(dropping, 10), Target("LH", "misclassified", LIMITS)
+    made = generate(source, seeds, target, SearchSettings(population=8, generations=9, epsilon=0.4))
+    *searched, last = source.asked
+    whole = [turn for turn, shared in searched if shared == 8]
+    assert whole == list(range(1, int(made.generations.max()) + 1)) and len(whole) > 3
+    checks = [turn for turn, shared in searched if shared == 1]
+    assert made.claimed.any() and min(checks) >= CHECK and max(checks) < CONFIRM
+    assert len(set(checks)) == len(checks) and last == (CONFIRM, 1)
 
 
 def same(first: Generated, second: Generated, rows: Tensor) -> bool:

@@ -250,6 +250,9 @@ def test_metrics_of_data_are_those_of_its_batches(dropping: nn.Module, recognise
     alone = measured(source(batch.images.double(), batch.index))
     assert float(found.vr[17]) == float(alone.vr[0]) and float(found.pe[17]) == pytest.approx(float(alone.pe[0]))
     assert heard[-1] == (60, 60)
+    later = uncertainty_of(Doubled(), data, turn=3)
+    assert float(later.pe[17]) == pytest.approx(float(measured(source(batch.images.double(), batch.index, turn=3)).pe))
+    assert not torch.equal(later.pe, found.pe)
 
 
 def test_bad_input_is_named() -> None:
@@ -266,8 +269,9 @@ def test_bad_input_is_named() -> None:
         DropoutPasses(nn.Sequential(nn.Dropout(0.5), plain), 2)(images(0, 1, 2).float(), torch.arange(0))
     with pytest.raises(UserError, match="ensemble: at least 2 models"):
         Ensemble([plain])
-    with pytest.raises(UserError, match="dropout: the rate should lie between 0 and 1, but 1 was given"):
-        insert_dropout(plain, 1)
+    for rate in (0, 1):
+        with pytest.raises(UserError, match=f"dropout: the rate should lie between 0 and 1, but {rate} was given"):
+            insert_dropout(plain, rate)
     with pytest.raises(UserError, match="has no Linear or Conv2d"):
         insert_dropout(nn.Flatten(), 0.5)
 

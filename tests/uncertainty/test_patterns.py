@@ -87,6 +87,8 @@ def test_shares_count_what_there_is() -> None:
     assert row.unstable == 0.25
     assert shares_of(uncertain([0.9] * 4, [0.0] * 4), limits).entropy == pytest.approx(0)
     even = shares_of(uncertain([0.1, 0.1, 0.9, 0.9], [0.0, 0.9, 0.0, 0.9]), limits)
+    gap = shares_of(uncertain([0.1, 0.4, 0.9], [0.0, 0.0, 0.0]), Thresholds((0.3, 0.7), (0.3, 0.3)))
+    assert gap.between == pytest.approx(1 / 3) and gap.entropy == pytest.approx(1)  # of those that have a pattern
     assert even.entropy == pytest.approx(2) and set(even.patterns) == set(PATTERNS)
 
 
