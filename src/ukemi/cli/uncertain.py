@@ -292,9 +292,10 @@ def turned(
         return turned_by(model, data, attack.made(seed), report, ranks)
 
 
-def shown(config: UncertainConfig) -> dict[str, Any]:
-    """A command's own settings for its report, without those that say nothing."""
-    unused = {*BroughtConfig.model_fields, "out", "device", *(OF_DROPOUT if config.ensemble else ())}
+def shown(config: UncertainConfig, *, drops: bool = False) -> dict[str, Any]:
+    """A command's own settings for its report, without those that say nothing; `drops`: it uses those of dropout in
+    spite of an ensemble."""
+    unused = {*BroughtConfig.model_fields, "out", "device", *(OF_DROPOUT if config.ensemble and not drops else ())}
     own = config.model_dump(mode="json", exclude=unused, exclude_none=True)
     return {name: value for name, value in own.items() if value != []}
 
