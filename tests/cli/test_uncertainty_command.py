@@ -137,6 +137,7 @@ def test_an_ensemble_answers_in_place_of_dropout() -> None:
     assert run(["uncertainty", *PLAIN, *flags]) == 0
     found = json.loads(Path("uncertainty/uncertainty.json").read_text())
     assert found["source"] == "ensemble" and found["passes"] == 3
+    assert not {"passes", "dropout", "own_dropout_only"} & found["settings"].keys()  # nothing was dropped
 
 
 def test_a_member_that_counts_the_classes_otherwise_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

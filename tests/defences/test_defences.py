@@ -89,6 +89,12 @@ def test_variants_ask_about_variants(net: nn.Module, benign: Data) -> None:
     assert not torch.allclose(Variants(net, NEARBY, 6, seed=3)(images), hardened(images))
 
 
+def test_crops_are_averaged_and_variations_vote(net: nn.Module, benign: Data) -> None:
+    for name, wanted in (("crop-rescale", (CROPS, 10, "mean", 7)), ("vote", (NEARBY, 15, "vote", 7))):
+        made = defence_of(name, Setting(net, benign, seed=7))
+        assert isinstance(made, Variants) and (made.space, made.count, made.how, made.seed) == wanted
+
+
 def test_mutants_keep_most_benign_labels(net: nn.Module, benign: Data) -> None:
     detector = Mutating(net, benign, 8)
     images = benign.batch(torch.arange(len(benign)), "cpu").images

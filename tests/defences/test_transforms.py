@@ -12,7 +12,7 @@ from scipy.ndimage import median_filter
 
 from ukemi import UserError
 from ukemi.defences import key_of
-from ukemi.defences.transforms import bit_depth, deflected, jpeg, median, total_variation, wavelet_denoised
+from ukemi.defences.transforms import _shrunk, bit_depth, deflected, jpeg, median, total_variation, wavelet_denoised
 
 IMAGES = torch.rand(3, 3, 9, 8, generator=torch.Generator().manual_seed(0))
 
@@ -92,6 +92,16 @@ def test_wavelets_without_noise_give_the_image_back_and_with_it_a_smoother_one()
     assert torch.allclose(wavelet_denoised(odd, 0.0), odd, atol=1e-6)
     flat = (0.5 + 0.05 * torch.randn(4, 1, 16, 16, generator=torch.Generator().manual_seed(0))).clamp(0, 1)
     assert float(wavelet_denoised(flat, 0.05).std()) < 0.7 * float(flat.std())
+
+
+def test_details_are_shrunk_by_the_noise_over_the_signal() -> None:
+    details = 0.2 * torch.randn(1, 2, 8, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    found = _shrunk(details, 0.1)
+    for at, one in enumerate(details[0]):
+        limit = 0.01 / float(one.square().mean() - 0.01) ** 0.5  # Chang et al. 2000: the noise's variance over that
+        wanted = [[max(abs(float(d)) - limit, 0) * (1 if d > 0 else -1) for d in row] for row in one]
+        assert torch.allclose(found[0, at], torch.tensor(wanted, dtype=torch.float64), atol=1e-12)
+    assert not _shrunk(0.05 * details, 0.1).any()  # nothing but noise
 
 
 def test_the_key_is_a_function_of_the_picture() -> None:

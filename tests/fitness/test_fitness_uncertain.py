@@ -32,6 +32,14 @@ def test_predictive_entropy_is_that_of_the_mean_of_the_passes() -> None:
         assert float(found[n]) == pytest.approx(-sum(float(q) * log(float(q)) for q in mean))
 
 
+def test_another_network_is_asked_itself() -> None:
+    first, second = (nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(9, 3)).eval() for _ in range(2))
+    images, fitness = torch.rand(4, 1, 3, 3), PredictiveEntropy(4)
+    found = [fitness(scored_by(net, images, torch.zeros(4).long())) for net in (first, second)]
+    assert torch.equal(found[1], PredictiveEntropy(4)(scored_by(second, images, torch.zeros(4).long())))
+    assert not torch.equal(*found)
+
+
 def test_a_network_without_dropout_is_named(fashion: DataSet) -> None:
     net = nn.Sequential(nn.Flatten(), nn.ReLU(), nn.Linear(784, 10))
     batch = fashion.train.batch(torch.arange(3), "cpu")

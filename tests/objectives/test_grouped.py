@@ -53,6 +53,15 @@ def test_unmixed_samples_are_trained_as_they_are_and_the_group_is_mixed(kind: in
     assert not bool(torch.isclose(found.losses[6:], plain[6:], atol=1e-6).all())
 
 
+def test_the_group_begins_with_the_sample_that_is_named() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
+    images, labels = torch.rand(3, 1, 4, 4), torch.tensor([0, 1, 2])
+    found = GroupedMixup(first=100, partners="others")(net, images, labels, torch.tensor([98, 99, 100]), 0)
+    plain = F.cross_entropy(net(images), labels, reduction="none")
+    assert torch.isclose(found.losses, plain, atol=1e-6).tolist() == [True, True, False]
+
+
 def test_a_group_of_one_is_left_alone() -> None:
     net = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
     objective = GroupedMixup(first=3)

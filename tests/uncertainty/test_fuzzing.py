@@ -8,7 +8,7 @@ from ukemi import T6, UserError, vary
 from ukemi.activations import sections
 from ukemi.data import Data, DataSet
 from ukemi.uncertainty import GUIDES, FuzzSettings, fuzz
-from ukemi.uncertainty.fuzzing import Distances, Sections
+from ukemi.uncertainty.fuzzing import Distances, Sections, _Corpus
 
 FEW = FuzzSettings(rounds=6, batch=10, mutants=4)
 
@@ -101,3 +101,45 @@ def test_nothing_recognised_is_an_error(recognised: Data) -> None:
 
     with pytest.raises(UserError, match="recognises none of the images"):
         fuzz(Wrong(), recognised, Sections(Wrong(), recognised), FEW)
+
+
+class Noting:
+    """A guide to which every other input is new."""
+
+    def __init__(self) -> None:
+        self.seen: list[Tensor] = []
+
+    def novel(self, values_MU: Tensor) -> Tensor:
+        self.seen.append(values_MU)
+        return torch.arange(len(values_MU)) % 2 == 0
+
+    def coverage(self) -> float:
+        return 0.0
+
+
+def test_only_what_is_recognised_breeds_and_the_unchanged_images_are_seen_first(
+    dropping: nn.Module, recognised: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added: list[Tensor] = []
+    monkeypatch.setattr(_Corpus, "add", lambda corpus, roots, codes: added.append(T6.decode(codes)))
+    guide = Noting()
+    found = fuzz(dropping, recognised, guide, FEW)
+    assert found.turned.any() and torch.equal(torch.cat(added), found.genes[~found.turned])
+    assert [len(values) for values in guide.seen] == [len(recognised)] + [FEW.batch * FEW.mutants] * FEW.rounds
+
+
+def test_the_corpus_is_picked_from_evenly_and_mutates_one_gene_anew_every_round() -> None:
+    corpus, none = _Corpus(T6, 6, torch.device("cpu")), T6.encode(T6.identity())
+    picked = [corpus.mutants(2, 3, 0, number) for number in range(3)]
+    assert sorted(torch.cat([roots for roots, _ in picked]).tolist()) == sorted([*range(6)] * 3)
+    assert all(int((codes != none).sum(1).max()) == 1 for _, codes in picked)
+    alone = [_Corpus(T6, 1, torch.device("cpu")).mutants(1, 4, 0, number)[1] for number in (0, 0, 1)]
+    assert torch.equal(alone[0], alone[1]) and not torch.equal(alone[0], alone[2])
+    assert len(alone[0].unique(dim=0)) == 4
+
+
+def test_a_full_store_finds_nothing_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ukemi.uncertainty.fuzzing.MOST_SEEN", 2)
+    guide = Distances(Pass(), pixels([[0.0, 0.0], [1.0, 1.0]]), 0.1)
+    assert guide.novel(torch.tensor([[0.0, 0.0], [0.5, 0.0], [0.9, 0.0]])).tolist() == [True, True, True]
+    assert guide.novel(torch.tensor([[0.0, 0.9]])).tolist() == [False] and guide.coverage() == 2

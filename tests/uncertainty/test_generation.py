@@ -25,7 +25,7 @@ from ukemi.uncertainty import (
     measured,
     natural,
 )
-from ukemi.uncertainty.generation import CHECK, CONFIRM, _Search
+from ukemi.uncertainty.generation import CHECK, CONFIRM, MakerOf, PixelMaker, _Search
 from ukemi.uncertainty.patterns import PATTERNS, patterns_of
 from ukemi.uncertainty.pixels import between, exchanged, mutated, noisy, rows_of
 
@@ -83,6 +83,27 @@ def test_mutation_redraws_its_share_evenly_and_can_be_left_out() -> None:
     ends = mutated(still, (low, high), torch.arange(2), rate=0.1, seed=0, generation=0, edge=0.5)
     at_end = ends[ends != 2]
     assert float(((at_end == 0) | (at_end == 1)).double().mean()) == pytest.approx(0.5, abs=0.03)
+    inner = at_end[(at_end > 0) & (at_end < 1)]
+    assert float(inner.mean()) == pytest.approx(0.5, abs=0.03) and float(inner.std()) == pytest.approx(0.289, abs=0.02)
+
+
+def test_seed_generation_and_index_all_change_what_is_drawn() -> None:
+    box, index = (torch.zeros(1, 1, 9, 9), torch.ones(1, 1, 9, 9)), torch.tensor([3])
+    one, two = torch.zeros(1, 2, 1, 9, 9), torch.ones(1, 2, 1, 9, 9)
+
+    def drawn(index: Tensor, seed: int, generation: int) -> list[Tensor]:
+        key = {"seed": seed, "generation": generation}
+        return [
+            noisy(box, index, 2, **key),  # type: ignore[arg-type]
+            exchanged(one, two, index, share=0.5, **key),
+            mutated(one, box, index, rate=0.5, **key),  # type: ignore[arg-type]
+        ]
+
+    base = drawn(index, 0, 0)
+    assert all(torch.equal(*pair) for pair in zip(base, drawn(index, 0, 0), strict=True))
+    for other in (drawn(index, 1, 0), drawn(index, 0, 1), drawn(index + 1, 0, 0)):
+        assert not any(torch.equal(*pair) for pair in zip(base, other, strict=True))
+    assert not any(torch.equal(made[:, 0], made[:, 1]) for made in base)  # nor are two individuals alike
 
 
 def test_noise_at_the_ends_is_as_frequent_as_said() -> None:
@@ -221,6 +242,28 @@ def test_what_can_not_be_reached_ends_after_its_budget(dropping: nn.Module, seed
     assert found.fitness.isfinite().all() and (found.fitness < 0).all()
 
 
+class Noting(DropoutPasses):
+    """Says which masks it was asked for."""
+
+    asked: list[tuple[int, int]]
+
+    def __call__(self, images: Tensor, index: Tensor, *, turn: int = 0, shared: int = 1) -> Sampled:
+        self.asked = [*getattr(self, "asked", []), (turn, shared)]
+        return super().__call__(images, index, turn=turn, shared=shared)
+
+
+def test_no_masks_are_used_twice(dropping: nn.Module, seeds: Data) -> None:
+    """Each generation has its own, the same for all individuals; what counts is judged under others again."""
+    source, target = Noting(dropping, 10), Target("LH", "misclassified", LIMITS)
+    made = generate(source, seeds, target, SearchSettings(population=8, generations=9, epsilon=0.4))
+    *searched, last = source.asked
+    whole = [turn for turn, shared in searched if shared == 8]
+    assert whole == list(range(1, int(made.generations.max()) + 1)) and len(whole) > 3
+    checks = [turn for turn, shared in searched if shared == 1]
+    assert made.claimed.any() and min(checks) >= CHECK and max(checks) < CONFIRM
+    assert len(set(checks)) == len(checks) and last == (CONFIRM, 1)
+
+
 def same(first: Generated, second: Generated, rows: Tensor) -> bool:
     names = ("images", "labels", "index", "success", "claimed", "fitness", "generations")
     return all(torch.equal(getattr(first, name)[rows], getattr(second, name)) for name in names)
@@ -298,3 +341,45 @@ def test_what_an_ensemble_answers_is_no_luck(dropping: nn.Module, seeds: Data) -
     assert found.success.any() and torch.equal(found.success, found.claimed)
     assert found.evaluations == 16 * int(found.generations.sum())
     assert (found.generations[found.success] <= 12).all() and (found.fitness[found.success] >= 1).all()
+
+
+def test_the_best_so_far_is_kept_and_luck_is_taken_back(dropping: nn.Module, seeds: Data) -> None:
+    target, (images, labels, index) = Target("LH", "misclassified", LIMITS), _rows(seeds)
+    search = _Search(DropoutPasses(dropping, 4), target, SearchSettings(), images, labels, index)
+    search._checked = lambda made, rows, generation: torch.tensor([-0.25, 1.25]).double()  # type: ignore[method-assign]
+    made = torch.rand(3, 6, 2, *images.shape[1:])
+    given = [torch.full((6, 2), low).double() for low in (-0.5, -0.8, -0.6)]
+    given[2][0, 1], given[2][3, 1] = 1.5, 1.1  # both seem to be there; the first was lucky
+    done = [search._noted(made[at], given[at], torch.arange(6), at) for at in range(3)]
+    assert done[0] is None and done[1] is None and done[2] is not None and done[2].nonzero().tolist() == [[3]]
+    assert float(given[2][0, 1]) == -0.25  # it breeds as what it is
+    found = search.result()
+    assert found.fitness.tolist() == [-0.25, -0.5, -0.5, 1.25, -0.5, -0.5] and found.claimed.nonzero().tolist() == [[3]]
+    assert torch.equal(found.images[[0, 3]], made[2, [0, 3], 1]) and torch.equal(found.images[1], made[0, 1, 0])
+
+
+def test_the_fittest_live_on_unchanged(seeds: Data) -> None:
+    images, _, index = _rows(seeds)
+    fitness = torch.rand(6, 10, generator=torch.Generator().manual_seed(0)).double()
+    settings = SearchSettings(population=10, elite=3, epsilon=0.1)
+    for made in (PixelMaker, natural(T3)):
+        maker = made(images, index, settings, 0)
+        codes = maker.first(10)
+        best = rows_of(codes, fitness.argsort(1, descending=True)[:, :3])
+        children = maker.children(codes, fitness, 1)
+        assert children.shape == codes.shape and torch.equal(children[:, :3], best)
+        assert not any(torch.equal(children[:, at], codes[:, at]) for at in range(3, 10))
+
+
+@pytest.mark.parametrize("made", [PixelMaker, natural(T3)])
+def test_how_often_an_end_is_drawn_can_be_said(made: MakerOf, seeds: Data) -> None:
+    images, _, index = _rows(seeds)
+    codes = made(images, index, SearchSettings(), 0).first(20)
+    shares = []
+    for edge in (0.0, 0.99):
+        settings = SearchSettings(epsilon=0.1, edge=edge, mutation=1.0)
+        child = made(images, index, settings, 0).children(codes, torch.zeros(6, 20).double(), 1)[:, 5:]
+        ends = (child == child.amax((0, 1))) | (child == child.amin((0, 1)))
+        fresh = (child[:, :, None] != codes[:, None]).all(2)
+        shares.append(float((ends & fresh).double().mean()))
+    assert shares[0] < 0.3 * shares[1]

@@ -75,6 +75,15 @@ def test_certain_probabilities_of_zero_are_no_nan() -> None:
     assert float(prediction_confidence(sure[0])) == 1
 
 
+def test_limits_hold_where_a_softmax_is_rounded_above_one() -> None:
+    above = torch.tensor([[1.0000001, 0.0]])
+    assert float(above[0, 0]) > 1
+    for kind in ("margin", "max"):
+        assert float(prediction_confidence(above, kind)) == 1  # type: ignore[arg-type]
+    found = measured(Sampled(above, torch.stack([above, above.flip(1)])))
+    assert 0 < float(found.mi) <= float(found.pe)
+
+
 def test_parts_are_joined_and_taken_in_order() -> None:
     whole = measured(drawn(3, 4, 10, 3))
     parts = [whole.take(torch.arange(4)), whole.take(torch.arange(4, 10))]

@@ -19,6 +19,7 @@ from ukemi.uncertainty import (
     uncertainty_of,
     with_dropout,
 )
+from ukemi.uncertainty.dropout import Masks, masked
 from ukemi.uncertainty.splitting import Cut, Whole
 
 
@@ -89,6 +90,25 @@ def test_masks_are_the_keyed_numbers_one_by_one() -> None:
             kept = torch.tensor([x[n].flatten()[i] / 0.7 if float(u[i]) >= 0.3 else 0.0 for i in range(4)])
             wanted = (model[2].weight @ kept.double()).softmax(0)
             assert torch.allclose(found[t, n], wanted, atol=1e-12)
+
+
+def test_every_dropout_has_masks_of_its_own() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Dropout(0.0), nn.Dropout(0.5), nn.Linear(9, 2)).double()
+    x, index = images(2, 1, 3), torch.arange(2)
+    found = DropoutPasses(model, 3, seed=4)(x, index).drawn
+    key = {"seed": randomness.key(4, 0), "stream": Stream.DROPOUT}
+    first, second = (randomness.uniform(index, 3, 9, epoch=layer, **key) >= 0.5 for layer in (0, 1))  # type: ignore[arg-type]
+    wanted = model[4](4 * (first & second) * x.flatten(1)[:, None]).softmax(2)
+    assert torch.allclose(found, wanted.transpose(0, 1), atol=1e-12) and not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("kind", [nn.Dropout1d, nn.Dropout2d])
+def test_dropout_of_maps_drops_whole_maps(kind: type[nn.Module]) -> None:
+    model = nn.Sequential(nn.Flatten(2) if kind is nn.Dropout1d else nn.Identity(), kind(0.5), nn.Flatten()).double()
+    x = images(3, 6, 2) + 0.1
+    with masked(model, Masks(torch.arange(3), 1, 0, 1, 0, 0)):
+        kept = (model.eval()(x).view_as(x) / x).flatten(2)
+    assert set(kept.round(decimals=9).unique().tolist()) == {0.0, 2.0} and (kept == kept[..., :1]).all()
 
 
 def test_a_value_depends_on_neither_batch_nor_order_nor_shape_of_passes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,6 +250,9 @@ def test_metrics_of_data_are_those_of_its_batches(dropping: nn.Module, recognise
     alone = measured(source(batch.images.double(), batch.index))
     assert float(found.vr[17]) == float(alone.vr[0]) and float(found.pe[17]) == pytest.approx(float(alone.pe[0]))
     assert heard[-1] == (60, 60)
+    later = uncertainty_of(Doubled(), data, turn=3)
+    assert float(later.pe[17]) == pytest.approx(float(measured(source(batch.images.double(), batch.index, turn=3)).pe))
+    assert not torch.equal(later.pe, found.pe)
 
 
 def test_bad_input_is_named() -> None:
@@ -246,8 +269,9 @@ def test_bad_input_is_named() -> None:
         DropoutPasses(nn.Sequential(nn.Dropout(0.5), plain), 2)(images(0, 1, 2).float(), torch.arange(0))
     with pytest.raises(UserError, match="ensemble: at least 2 models"):
         Ensemble([plain])
-    with pytest.raises(UserError, match="dropout: the rate should lie between 0 and 1, but 1 was given"):
-        insert_dropout(plain, 1)
+    for rate in (0, 1):
+        with pytest.raises(UserError, match=f"dropout: the rate should lie between 0 and 1, but {rate} was given"):
+            insert_dropout(plain, rate)
     with pytest.raises(UserError, match="has no Linear or Conv2d"):
         insert_dropout(nn.Flatten(), 0.5)
 
@@ -291,3 +315,63 @@ def test_dropout_that_takes_no_part_is_named() -> None:
     for split in (True, False):
         with pytest.raises(UserError, match="dropout: no dropout layer of Aside takes part in its answers"):
             DropoutPasses(insert_dropout(Aside(), 0.5), 4, split=split)(images(2).float(), torch.arange(2))
+
+
+class Writing(Branching):
+    """Writes into what crosses the cut, and into what the dropout gives."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        left, right = self.first(x), self.second(x)
+        right.add_(nn.functional.silu(self.drop(left), inplace=True))
+        return self.last(right.flatten(1))
+
+
+@pytest.mark.parametrize("split", [True, False])
+def test_a_pass_that_writes_into_its_tensors_leaves_the_others_alone(
+    split: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dropout that drops nothing hands on the tensor itself, which the certain pass would change for all others."""
+    monkeypatch.setattr("ukemi.uncertainty.passes.rows_per_pass", lambda shape, device: 8)  # 2 passes at a time
+    model, x, index = Writing().double().eval(), images(4), torch.arange(4)
+    source = DropoutPasses(model, 6, seed=3, split=split)
+    found = source(x, index)
+    assert isinstance(source._parts, Cut) == split
+    for number in range(6):
+        masks = Masks(index, 1, number, 1, 3, 0)
+        with torch.no_grad(), masked(model, masks):
+            assert torch.allclose(found.drawn[number], model(x).softmax(1), atol=1e-12)
+    assert torch.allclose(found.certain, model(x).softmax(1), atol=1e-12)
+
+
+class Sideways(nn.Module):
+    """Drops rows of pixels that lie before the images, as `nn.TransformerEncoderLayer` has them by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop, self.head = nn.Dropout(0.5), nn.Linear(9, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.drop(x[:, 0].transpose(0, 1)).mean(0))
+
+
+def test_dropout_that_does_not_go_image_by_image_is_named() -> None:
+    with pytest.raises(UserError, match=r"dropout: Dropout is given \[9, 128, 9\], but its first dimension should be"):
+        DropoutPasses(Sideways(), 4)(images(2).float(), torch.arange(2))
+
+
+class Restless(nn.Module):
+    """Its dropout is never off."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop, self.head = nn.Dropout(0.5), nn.Linear(81, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(nn.functional.dropout(self.drop(x.flatten(1)), 0.5))
+
+
+@pytest.mark.parametrize("split", [True, False])
+def test_a_network_that_is_never_certain_is_named(split: bool) -> None:
+    """Its answers would depend on the batch, the certain one too."""
+    with pytest.raises(UserError, match="model: Restless gives two answers to one image in evaluation mode"):
+        DropoutPasses(Restless(), 4, split=split)(images(2).float(), torch.arange(2))

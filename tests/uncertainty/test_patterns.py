@@ -69,6 +69,14 @@ def test_thresholds_part_benign_from_attacked() -> None:
         found_thresholds(uncertain([0.5], [0.0]), uncertain([0.5], [0.2]))
 
 
+def test_a_limit_that_parts_worse_than_none_is_no_threshold() -> None:
+    """Where attacked inputs are the surer ones, the best limit between two values would still name them backwards."""
+    with pytest.raises(UserError, match=r"^pcs-thresholds: attacked validation data are not lower than benign"):
+        found_thresholds(uncertain([0.4, 0.5], [0.0, 0.0]), uncertain([0.8, 0.9], [0.3, 0.5]))
+    with pytest.raises(UserError, match=r"^vr-thresholds: attacked validation data are not higher than benign"):
+        found_thresholds(uncertain([0.9, 0.8], [0.1, 0.2]), uncertain([0.4, 0.5], [0.0, 0.1]))
+
+
 def test_patterns_are_low_and_high_of_both() -> None:
     limits = Thresholds((0.3, 0.7), (0.2, 0.5))
     pcs = torch.tensor([0.1, 0.1, 0.9, 0.9, 0.3, 0.7, 0.1])
@@ -87,6 +95,8 @@ def test_shares_count_what_there_is() -> None:
     assert row.unstable == 0.25
     assert shares_of(uncertain([0.9] * 4, [0.0] * 4), limits).entropy == pytest.approx(0)
     even = shares_of(uncertain([0.1, 0.1, 0.9, 0.9], [0.0, 0.9, 0.0, 0.9]), limits)
+    gap = shares_of(uncertain([0.1, 0.4, 0.9], [0.0, 0.0, 0.0]), Thresholds((0.3, 0.7), (0.3, 0.3)))
+    assert gap.between == pytest.approx(1 / 3) and gap.entropy == pytest.approx(1)  # of those that have a pattern
     assert even.entropy == pytest.approx(2) and set(even.patterns) == set(PATTERNS)
 
 

@@ -36,6 +36,8 @@ from ukemi.uncertainty.dropout import drops, rateless
 from ukemi.uncertainty.metrics import Against, Confidence
 from ukemi.uncertainty.patterns import limits_of
 
+OF_DROPOUT = ("passes", "dropout", "own_dropout_only")
+"""settings that an ensemble, which is asked once per member, has no use for"""
 VALIDATED, GIVEN = "Youden’s J on validation data", "given"
 
 
@@ -290,9 +292,11 @@ def turned(
         return turned_by(model, data, attack.made(seed), report, ranks)
 
 
-def shown(config: UncertainConfig) -> dict[str, Any]:
-    """A command's own settings for its report, without those that say nothing."""
-    own = config.model_dump(mode="json", exclude={*BroughtConfig.model_fields, "out", "device"}, exclude_none=True)
+def shown(config: UncertainConfig, *, drops: bool = False) -> dict[str, Any]:
+    """A command's own settings for its report, without those that say nothing; `drops`: it uses those of dropout in
+    spite of an ensemble."""
+    unused = {*BroughtConfig.model_fields, "out", "device", *(OF_DROPOUT if config.ensemble and not drops else ())}
+    own = config.model_dump(mode="json", exclude=unused, exclude_none=True)
     return {name: value for name, value in own.items() if value != []}
 
 

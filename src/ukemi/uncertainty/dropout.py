@@ -119,6 +119,7 @@ class Masks:
         rate = float(module.p)  # type: ignore[arg-type]
         if rate == 0:
             return output
+        self._check_rows(module, output)
         layer, self._layer = self._layer, self._layer + 1
         whole = isinstance(module, WHOLE_MAPS)
         shape = (*output.shape[1:2], *(1,) * (output.ndim - 2)) if whole else tuple(output.shape[1:])
@@ -128,6 +129,15 @@ class Masks:
         mask = (kept_GTU.to(output.dtype) * scale).view(len(self._index), 1, self._many, *shape)
         rows = output.reshape(len(self._index), self._shared, self._many, *output.shape[1:])
         return (rows * mask).view_as(output)
+
+    def _check_rows(self, module: nn.Module, output: Tensor) -> None:
+        rows = len(self._index) * self._shared * self._many
+        if len(output) != rows:
+            raise UserError(
+                f"dropout: {type(module).__name__} is given {list(output.shape)}, but its first dimension should be the"
+                f" {rows} images of a pass (a transformer's with batch_first=True); change the network, or take an"
+                " ensemble."
+            )
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from ukemi.models.inference import default_chunk, home_of, logits, padded, rows_
 from ukemi.ranks import Ranks
 from ukemi.uncertainty.dropout import Masks, dropouts_of, drops, masked
 from ukemi.uncertainty.metrics import Against, Confidence, Sampled, Uncertainty, joined, measured
-from ukemi.uncertainty.splitting import Whole, cut
+from ukemi.uncertainty.splitting import NEAR, Whole, cut
 
 PASSES = 50
 """T where none is given"""
@@ -76,22 +76,34 @@ class DropoutPasses:
 
     def _cut(self, images: Tensor) -> Whole:
         if self._parts is None:
+            self._check_certain(images)
             self._parts = cut(self.model, images) if self._split else Whole(self.model)
             self._width = sum(prod(value.shape[1:]) for value in self._parts.head(images[:1]))
         return self._parts
 
+    def _check_certain(self, images: Tensor) -> None:
+        """One image twice: what the network draws by itself is keyed by nothing."""
+        first_K, second_K = self.model(images[:1].repeat(2, 1, 1, 1))
+        if not torch.allclose(first_K, second_K, atol=NEAR * float(first_K.abs().nan_to_num().max()), equal_nan=True):
+            raise UserError(
+                f"model: {type(self.model).__name__} gives two answers to one image in evaluation mode (by a dropout"
+                " that is never off, as F.dropout without its training argument?), so none is certain."
+            )
+
     def _block(self, parts: Whole, images: Tensor, index_G: Tensor, groups: int, many: int, turn: int) -> Sampled:
-        """One block of fixed shape: the head once, the tail once without masks and then `many` passes at a time."""
+        """One block of fixed shape: the head once, the tail once without masks and then `many` passes at a time.
+
+        Each time it gets a copy: a network may write into its tensors, and a dropout that is off hands on its own.
+        """
         rows, shared = len(images), len(images) // len(index_G)
         values = parts.head(padded(images, groups * shared))
         index_G = padded(index_G, groups)
-        certain = _probabilities(parts.tail(values))
-        repeated = [value.repeat_interleave(many, 0) for value in values]
+        certain = _probabilities(parts.tail([value.clone() for value in values]))
         drawn = []
         for first in range(0, self.passes, many):
             masks = Masks(index_G, shared, first, many, self.seed, turn)
             with masked(self.model, masks):
-                answers = _probabilities(parts.tail(repeated))
+                answers = _probabilities(parts.tail([value.repeat_interleave(many, 0) for value in values]))
             if not masks.applied and drops(self.model):
                 raise UserError(
                     f"dropout: no dropout layer of {type(self.model).__name__} takes part in its answers, so all passes"

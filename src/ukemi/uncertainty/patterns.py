@@ -66,10 +66,21 @@ def youden(low_N: Tensor, high_M: Tensor) -> tuple[float, float]:
 def found_thresholds(benign: Uncertainty, attacked: Uncertainty) -> Thresholds:
     """Both limits from validation data: attacked inputs are expected low in PCS and high in VR."""
     with field_called("pcs-thresholds", "thresholds"):
-        pcs, _ = youden(attacked.pcs, benign.pcs)
+        pcs = _parting(attacked.pcs, benign.pcs, "lower")
     with field_called("vr-thresholds", "thresholds"):
-        vr, _ = youden(benign.vr, attacked.vr)
+        vr = _parting(benign.vr, attacked.vr, "higher")
     return Thresholds((pcs, pcs), (vr, vr))
+
+
+def _parting(low_N: Tensor, high_M: Tensor, expected: str) -> float:
+    """Youden's limit; one that parts no better than none would name the patterns at random, or backwards."""
+    limit, gain = youden(low_N, high_M)
+    if gain <= 0:
+        raise UserError(
+            f"thresholds: attacked validation data are not {expected} than benign ones (Youden's J is {gain:.2g} at"
+            " best); give the thresholds yourself."
+        )
+    return limit
 
 
 def number_of(pattern: str) -> int:

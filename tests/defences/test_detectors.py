@@ -1,0 +1,66 @@
+"""Detectors beside slow forms of their scores."""
+
+from copy import deepcopy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ukemi.data import Data
+from ukemi.defences import Setting, Squeezing, defence_of, key_of
+from ukemi.defences.classifier import Classifying
+from ukemi.defences.detectors import Dropping, Mutating
+from ukemi.defences.transforms import bit_depth, median
+from ukemi.uncertainty import DropoutPasses, predictive_entropy
+
+
+@pytest.fixture(scope="module")
+def few(attacked: Data) -> Tensor:
+    return attacked.batch(torch.arange(12), "cpu").images
+
+
+@pytest.fixture(scope="module")
+def coloured() -> tuple[nn.Module, Data]:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 4)).eval().requires_grad_(False)
+    images = torch.rand(10, 3, 8, 8)
+    return net, Data(images, torch.arange(10) % 4, ("a", "b", "c", "d"), torch.arange(10), 10)
+
+
+def test_squeezing_flags_the_form_that_moves_furthest(
+    net: nn.Module, few: Tensor, benign: Data, coloured: tuple[nn.Module, Data]
+) -> None:
+    pixels = coloured[1].batch(torch.arange(10), "cpu").images
+    for model, data, images, bits, fewer in ((net, benign, few, 1, 1), (*coloured, pixels, 5, 3)):
+        forms = [model(form).softmax(1) for form in (bit_depth(images, bits), median(images, 2))]
+        apart = [(form - model(images).softmax(1)).abs().sum(1) for form in forms]
+        assert torch.allclose(Squeezing(model).scores(images).float(), torch.maximum(*apart), atol=1e-5)
+        assert not torch.allclose(*apart)
+        hard, bare = (defence_of(name, Setting(model, data)) for name in ("squeezing", "bit-depth"))
+        assert isinstance(hard, nn.Module) and isinstance(bare, nn.Module)
+        assert torch.allclose(hard(images).exp(), (forms[0] + forms[1]) / 2, atol=1e-5)
+        assert torch.allclose(bare(images), model(bit_depth(images, fewer)), atol=1e-5)
+
+
+def test_dropping_looks_at_the_predictive_entropy_under_masks_of_the_picture(net: nn.Module, few: Tensor) -> None:
+    drawn = DropoutPasses(net, 6, seed=2)(few, key_of(few)).drawn.double()
+    assert torch.allclose(Dropping(net, 6, seed=2).scores(few), predictive_entropy(drawn), atol=1e-6)
+
+
+def test_mutation_testing_asks_every_mutant(net: nn.Module, few: Tensor, benign: Data) -> None:
+    detector = Mutating(net, benign, 6)
+    changed = torch.zeros(len(few))
+    for number in range(6):
+        mutant = deepcopy(net)
+        with torch.no_grad():
+            for name, weight in mutant.named_parameters():
+                weight += detector.size * detector._noise[name][number]
+        changed += mutant(few).argmax(1) != net(few).argmax(1)
+    assert torch.allclose(detector.scores(few).float(), changed / 6) and 0 < float(changed.sum()) < 6 * len(few)
+
+
+def test_both_kinds_weigh_the_same_to_the_classifier(net: nn.Module, few: Tensor, benign: Data) -> None:
+    own, other = benign.take(torch.arange(60)), Data(few, torch.zeros(12).long(), benign.classes, torch.arange(12), 12)
+    twice = other.take(torch.arange(12).repeat(5))
+    once, often = (Classifying(net, own, adversarial).scores(few) for adversarial in (other, twice))
+    assert torch.allclose(once, often, atol=0.05 * float(once.abs().max()))
