@@ -156,6 +156,19 @@ def test_a_method_is_tried_on_the_images_that_it_reads(small: Path, tmp_path: Pa
     assert found.open == 0
 
 
+@pytest.mark.parametrize("kept", [slice(20), slice(None, None, -1)], ids=["fewer", "in another order"])
+def test_methods_of_a_case_are_measured_on_the_same_test_images(kept: slice, small: Path, tmp_path: Path) -> None:
+    with np.load(small) as arrays:
+        other = {name: part[kept] if name.endswith("_test") else part for name, part in arrays.items()}
+    np.savez(tmp_path / "other.npz", **other)
+    told = config(small, tmp_path / "out", methods=("random",), seeds=1)
+    compare(told)
+    methods = ("random", {"name": "elsewhere", "data": str(tmp_path / "other.npz")})
+    with pytest.raises(UserError, match=r"^methods.elsewhere: its test images are not those of random on"):
+        compare(told.model_copy(update={"methods": config(small, tmp_path, methods=methods).methods}))
+    assert len(list((tmp_path / "out" / "runs").iterdir())) == 1
+
+
 def test_a_damaged_outcome_is_named(small: Path, tmp_path: Path) -> None:
     told = config(small, tmp_path, methods=("random",), seeds=1)
     compare(told)
@@ -214,8 +227,9 @@ def test_a_log_file_gets_a_line_when_another_run_is_done(
 
         until(told)
         sleep(0.1)
+        looked.over = 2
     said += capsys.readouterr().err
-    assert said.count("of 2 runs, about") == 1
+    assert said.count("of 2 runs, about") == 2 and "2 of 2 runs" in said.splitlines()[-1]
 
 
 def test_the_child_has_a_network() -> None:

@@ -8,6 +8,7 @@ import pytest
 from quick_experiment import Quick, config
 
 from ukemi.comparing.locks import held
+from ukemi.errors import UserError
 from ukemi.experiments import conduct, gathered, machine
 from ukemi.experiments.running import Pieces, line_path, missing, work
 
@@ -66,6 +67,15 @@ def test_what_another_process_holds_is_left_to_it(quick: type[Quick], tmp_path: 
         work(told, command)
     assert [line["value"] for line in gathered(told).lines] == [-1, -1, -1, 3, 3, 11]
     assert not (place.folder / "asked").exists()
+
+
+@pytest.mark.parametrize("field", ["out", "runs"])
+def test_a_folder_that_cant_be_made_shows_before_any_work(field: str, quick: type[Quick], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    told = config(tmp_path / "out").model_copy(update={field: tmp_path / "file" / "there"})
+    with pytest.raises(UserError, match=f"^{field}: .*there can't be made"):
+        conduct(told, command)
+    assert not list(tmp_path.glob("**/asked"))
 
 
 def test_cells_without_data_are_named_and_left_out(quick: type[Quick], tmp_path: Path) -> None:
