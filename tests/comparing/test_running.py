@@ -100,11 +100,13 @@ def test_jobs_are_processes_and_their_mistakes_arrive(small: Path, tmp_path: Pat
 
 
 def test_a_repair_follows_its_training_which_others_may_share(small: Path, tmp_path: Path) -> None:
-    methods = [{"name": "plain"}, {"name": "again", "then": "retrain"}]
+    methods = [{"name": "plain"}, {"name": "again", "then": "retrain"}, "worst-of,k=2"]
     found = compare(config(small, tmp_path, methods=methods, seeds=1))
-    assert len(list((tmp_path / "runs").iterdir())) == 2  # the plain run is the one that is trained on
-    plain, again = (found.cases[0].outcomes[name][0] for name in ("plain", "again"))
+    assert len(list((tmp_path / "runs").iterdir())) == 3  # the plain run is the one that is trained on
+    plain, again, worst = (found.cases[0].outcomes[name][0] for name in ("plain", "again", "worst-of,k=2"))
     assert plain.epochs == 2 and again.epochs == 7
+    assert worst.forwards == 2 * 96 + 2 * 2 * 96 and worst.backwards == 2 * 96  # two variants are scored of each
+    assert again.seconds > plain.seconds + again.log[-1]["seconds"]  # the training, the retraining and the search
     assert plain.forwards == plain.backwards == 2 * 96
     # ten variants per sample and epoch are tried; then five epochs of the images and of those that fool
     more = sum(line["images"] for line in again.log)

@@ -101,9 +101,9 @@ def watched(watch: Looking) -> Iterator[None]:
         def look() -> None:
             nonlocal told
             watch.look()
-            said = watch.said()
-            progress.update(task, completed=watch.done()[0], description=said)
-            if not console.is_terminal and said.partition(",")[0] != told:
+            (done, total), said = watch.done(), watch.said()
+            progress.update(task, completed=done, description=said)
+            if total and not console.is_terminal and said.partition(",")[0] != told:
                 told = said.partition(",")[0]
                 console.print(said, highlight=False)
 
