@@ -47,11 +47,18 @@ def test_done_is_done(small: Path, tmp_path: Path, whole: str, monkeypatch: pyte
     monkeypatch.undo()
     # another measure does not train again, and leaves the first one as it is
     monkeypatch.setattr(running, "train", lambda *_, **__: pytest.fail("trained again"))
-    more = compare(config(small, tmp_path, images=8, attacks=("fgsm,epsilon=1/255", "fgsm,epsilon=0.3")))
+    attacks, grids = ("fgsm,epsilon=1/255", "fgsm,epsilon=0.3"), ("t2-27", "t3-81")
+    more = compare(config(small, tmp_path, images=8, attacks=attacks, grids=grids))
     values = summary(more)["cases"][0]["methods"]["random"]
     assert values["attacked"]["mean"] == pytest.approx(
         (values["attacked fgsm (epsilon 0.00392157)"]["mean"] + values["attacked fgsm (epsilon 0.3)"]["mean"]) / 2
     )
+    held = {name: values[name]["by_seed"] for name in ("robust", "robust t3-81")}
+    assert held["robust t3-81"]["1"] <= held["robust"]["1"]  # the first grid decides, and the second holds all of it
+    weak = {name: values[f"{name} fgsm (epsilon 0.00392157)"]["by_seed"] for name in ("attacked", "robustness")}
+    accuracy = values["accuracy"]["by_seed"]
+    assert 0 < accuracy["0"] < 1  # images that are not recognised are neither fooled nor held
+    assert weak["attacked"]["0"] == pytest.approx(weak["robustness"]["0"] * accuracy["0"])
     assert values["robustness"]["n"] == 2 and table(compare(config(small, tmp_path))) == whole
 
 
