@@ -4,6 +4,7 @@ import json
 import os
 import random
 import signal
+import threading
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compare_child import compared, config, make
+from compare_child import compared, config, hold, make
 
 from ukemi.comparing import CompareConfig, compare, gathered, plan_of, running, summary
 from ukemi.comparing.display import Watch, watched
@@ -41,6 +42,7 @@ def whole(small: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_done_is_done(small: Path, tmp_path: Path, whole: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert table(compare(config(small, tmp_path))) == whole
+    assert not list(tmp_path.glob("runs/*/checkpoints"))  # what is finished and measured needs none
     monkeypatch.setattr(running, "train", lambda *_, **__: pytest.fail("trained again"))
     monkeypatch.setattr(running, "measure", lambda *_: pytest.fail("measured again"))
     assert table(compare(config(small, tmp_path))) == whole
@@ -92,6 +94,37 @@ def test_two_processes_never_run_the_same_run_twice(small: Path, tmp_path: Path,
     started = Counter(line.split()[0] for line in (tmp_path / "notes").read_text().splitlines())
     assert set(started.values()) == {1} and len(started) == 4
     assert table(gathered(told, plan_of(told))) == whole
+
+
+def test_what_another_process_finished_just_now_is_not_done_again(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([False, True])  # before the lock is asked for, and once it is held
+    monkeypatch.setattr(running, "finished", lambda *_: next(answers))
+    monkeypatch.setattr(running, "train", lambda *_, **__: pytest.fail("trained again"))
+    running.work(plan_of(config(small, tmp_path, methods=("random",), seeds=1)))
+    assert not list(answers)
+
+
+def test_a_repair_waits_for_whoever_trains_what_it_begins_with(
+    small: Path, tmp_path: Path, processes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, train = threading.Event(), running.train
+    monkeypatch.setattr(running, "train", lambda told, **how: (begun.set(), train(told, **how))[1])
+    plan = plan_of(config(small, tmp_path, methods=[{"name": "again", "then": "retrain"}], seeds=1))
+    base = plan.planned[0].base().run(plan.runs)
+    ready, over = processes.SimpleQueue(), processes.Event()
+    holder = processes.Process(target=hold, args=(base.folder, ready, over))
+    holder.start()
+    assert ready.get()
+    ours = threading.Thread(target=running.work, args=(plan,))
+    ours.start()
+    until((plan.planned[0].run(plan.runs).folder / "lock").exists)
+    assert not begun.wait(1)
+    over.set()
+    ours.join(60)
+    holder.join(60)
+    assert base.weights_path.exists() and gathered(config(small, tmp_path), plan).open == 0
 
 
 def test_jobs_are_processes_and_their_mistakes_arrive(small: Path, tmp_path: Path, whole: str) -> None:
