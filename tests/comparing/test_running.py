@@ -239,6 +239,8 @@ def test_progress_counts_all_runs_and_the_time_left(small: Path, tmp_path: Path)
     log.write_text('{"seconds": 9.0}\n')
     watch.took.clear()  # as before the first run is done: one of two epochs took 9 s, and a tenth is for measuring
     assert watch.seconds_left() == pytest.approx(11.0)
+    alone, two, eight = (Watch(plan, jobs).seconds_left() for jobs in (1, 2, 8))  # none has looked: two runs are open
+    assert alone is not None and two == eight == pytest.approx(alone / 2)
     running.work(plan_of(config(small, tmp_path, seeds=1, methods=("random",))))
 
 

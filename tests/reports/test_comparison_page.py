@@ -188,6 +188,16 @@ def test_tables_fit_a_terminal_and_say_what_was_not_run() -> None:
     assert differences.rows[-1][6] == "1/0/0 cases"
 
 
+def test_a_terminal_has_epochs_where_methods_differ_in_them_and_passes_are_both_ways() -> None:
+    alike = measure_rows(comparison(), short=True)
+    assert "epochs" not in alike.names and "epochs" in measure_rows(comparison()).names
+    assert [cells[-1] for cells in alike.rows] == [f"{total}\u202fk" for total in ("1.3", "3.3", "3.6")]
+    longer = {seed: replace(one, epochs=9) for seed, one in OUTCOMES["search"].items()}
+    found = replace(comparison(), cases=(replace(CASE, outcomes={**OUTCOMES, "search": longer}),))
+    rows = measure_rows(found, short=True)
+    assert [cells[rows.names.index("epochs")] for cells in rows.rows] == ["3", "3", "9"]
+
+
 def test_texts_are_markdown_latex_and_csv() -> None:
     texts = comparison_texts(comparison())
     assert texts["md"].count("| search | 3 | 84.0 ± 0.0 | 60.8 ± 0.8 |") == 1 and texts["tex"].count("tabular") == 4
