@@ -21,6 +21,7 @@ from ukemi.comparing.shown import ASKED
 from ukemi.reports import comparison_answer, comparison_tables, comparison_texts, words, write_comparison
 from ukemi.reports.comparison import difference_rows, measure_rows
 from ukemi.reports.comparison_costs import cost_said, loss_said
+from ukemi.reports.comparison_page import _cost, _of_mean
 from ukemi.reports.doubts import doubts_compared
 from ukemi.reports.page import flat
 from ukemi.reports.side_by_side import gallery_of, same_seed
@@ -196,6 +197,20 @@ def test_a_terminal_has_epochs_where_methods_differ_in_them_and_passes_are_both_
     found = replace(comparison(), cases=(replace(CASE, outcomes={**OUTCOMES, "search": longer}),))
     rows = measure_rows(found, short=True)
     assert [cells[rows.names.index("epochs")] for cells in rows.rows] == ["3", "3", "9"]
+
+
+def test_a_bars_whisker_is_the_t_interval_of_its_mean() -> None:
+    # t of 2 degrees of freedom, 4.3027, times 0.1 / sqrt(3), inside 0..1
+    assert _of_mean([0.1, 0.2, 0.3]) == pytest.approx((0.0, 0.2 + 4.302653 * 0.1 / 3**0.5))
+    assert _of_mean([0.7, 0.8, 0.9]) == pytest.approx((0.8 - 4.302653 * 0.1 / 3**0.5, 1.0))
+    assert _of_mean([0.2, 0.4]) == pytest.approx((0.3, 0.3))
+
+
+def test_time_that_no_part_of_the_log_names_is_the_steps() -> None:
+    log = [{"loss": 1.0, "images": 100, "seconds": 6.0, "scoring_seconds": 2.0}]
+    cost = _cost("search", [replace(outcome(0.5), seconds=10.0, measuring_seconds=1.0, log=log)])
+    assert cost is not None and cost.seconds["measuring"] == 1.0
+    assert sum(cost.seconds.values()) == pytest.approx(11.0)  # the repair's log knows 6 of 10 s
 
 
 def test_texts_are_markdown_latex_and_csv() -> None:
