@@ -10,7 +10,7 @@ from quick_experiment import Quick, config
 from ukemi.comparing.locks import held
 from ukemi.errors import UserError
 from ukemi.experiments import conduct, gathered, machine
-from ukemi.experiments.running import Pieces, line_path, missing, work
+from ukemi.experiments.running import Pieces, line_path, lined, missing, work
 
 
 def command(words: list[str]) -> int:
@@ -34,6 +34,15 @@ def test_all_pieces_are_done_once_and_kept(quick: type[Quick], tmp_path: Path) -
     assert asked(told) == ["one", "two", "three three"] * 4
     some = conduct(config(tmp_path, part="some"), command)  # parts share what is kept
     assert [line["method"] for line in some.lines] == ["two"] * 4 and asked(told) == ["one", "two", "three three"] * 4
+
+
+def test_a_line_keeps_the_seconds_that_its_piece_names(quick: type[Quick], tmp_path: Path) -> None:
+    told = config(tmp_path)
+    place = told.placed(told.cells[0], 1)
+    own = lined(told, place, "one", lambda piece: {"seconds": 500.0})
+    assert own["seconds"] == 500.0 and own["took"] < 500
+    assert (own["cell"], own["method"], own["seed"]) == ("a", "one", 1)
+    assert 0 <= lined(told, place, "one", lambda piece: {})["seconds"] < 500
 
 
 def test_what_was_stopped_goes_on_where_it_was(quick: type[Quick], tmp_path: Path, monkeypatch: Any) -> None:

@@ -6,8 +6,11 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 from report_samples import HOSTILE
 from rich.console import Console
 from test_report_page import page_load, read
@@ -18,13 +21,14 @@ from comparison_samples import CASE, OUTCOMES, comparison, outcome
 from ukemi.comparing.outcomes import Outcome
 from ukemi.comparing.result import CaseResult
 from ukemi.comparing.shown import ASKED
+from ukemi.measures.sensitivity import Axis, Landscape
 from ukemi.reports import comparison_answer, comparison_tables, comparison_texts, words, write_comparison
 from ukemi.reports.comparison import difference_rows, measure_rows
 from ukemi.reports.comparison_costs import cost_said, loss_said
 from ukemi.reports.comparison_page import _cost, _of_mean
 from ukemi.reports.doubts import doubts_compared
 from ukemi.reports.page import flat
-from ukemi.reports.side_by_side import gallery_of, same_seed
+from ukemi.reports.side_by_side import _recognised, gallery_of, same_seed
 from ukemi.reports.texts import Rows, as_latex, as_markdown
 
 
@@ -263,6 +267,16 @@ def test_one_image_is_shown_under_every_method_on_one_scale(tmp_path: Path) -> N
     near = [said for said in maps if said.startswith("Loss around one image under")]
     assert len(near) == 4 * 4 and all(sum(name in said for said in near) == 4 for name in found.methods)
     assert set(same_seed(case)) == set(found.methods)
+
+
+def test_an_image_that_every_method_recognises_stands_first() -> None:
+    def shown(*missed: bool) -> Any:
+        grounds = [
+            Landscape(None, Axis("rotation", (0.0,), 0), torch.zeros(1, 1), torch.tensor([[one]])) for one in missed
+        ]
+        return SimpleNamespace(terrains=[SimpleNamespace(landscape=ground) for ground in grounds])
+
+    assert _recognised({"a": shown(True, True, False), "b": shown(True, False, False)}) == [2, 1, 0]
 
 
 def test_of_several_cases_each_shows_one_image_and_can_be_chosen(tmp_path: Path) -> None:
