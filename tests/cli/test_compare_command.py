@@ -155,6 +155,12 @@ def test_nothing_finished_because_all_stopped_is_exit_code_3(capsys: pytest.Capt
     assert "robust:" not in said and "passes" not in said
 
 
+def test_a_method_that_stopped_beside_one_that_finished_is_exit_code_0(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["compare", "--methods", "standard", "random,learning-rate=1e30", *SMALL]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "standard, the only method that finished, has" in said and "2 stopped" in said
+
+
 def test_data_that_are_all_absent_are_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
     Path("empty").mkdir()
     assert run(["compare", "--data", "svhn", "cifar10", "--data-folder", "empty", "--seeds", "1"]) == 2

@@ -31,6 +31,21 @@ def test_passes_per_image(
     assert cost_of(one, fashion.train) == Cost(scoring, forwards, backwards)
 
 
+def test_what_a_retraining_tries_and_trains_is_counted(fashion: DataSet) -> None:
+    config = CompareConfig(methods=[{"name": "again", "then": "retrain"}], seeds=1)
+    cost = cost_of(planned(config).planned[0], fashion.train)
+    # ten variants per epoch, found behind the training; then five epochs of a forward and a backward
+    assert cost == Cost((10, 10), 1, 1, after=10) and cost.until(3) == 3 * (10 + 2) + 10
+
+
+def test_a_search_that_watches_images_which_are_mixed_looks_at_them_once_more(fashion: DataSet) -> None:
+    costs = [
+        cost_of(planned(CompareConfig(methods=(f"sensei-sa,population=5{more}",), seeds=1)).planned[0], fashion.train)
+        for more in ("", ",objective=mixup")
+    ]
+    assert [mixed - plain for plain, mixed in zip(*(one.scoring for one in costs), strict=True)] == [1, 1, 1]
+
+
 def test_an_attack_while_training_is_counted(fashion: DataSet) -> None:
     objective = {"name": "adversarial", "attack": "bim", "steps": 3, "ratio": 0.5}
     config = CompareConfig(methods=[{"name": "a", "objective": objective}], seeds=1)

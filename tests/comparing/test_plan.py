@@ -125,6 +125,8 @@ def test_cases_whose_data_are_absent_are_left_out_and_named(tmp_path: Path) -> N
         ({"methods": [{"name": "a", "seed": 3}]}, "methods.a.seed: the comparison sets it itself"),
         ({"methods": [{"augmenter": "sensei"}]}, "methods.name is missing"),
         ({"methods": [{"name": "a", "then": "pray"}]}, "methods.then: should be 'retrain'"),
+        ({"methods": [{"name": "a", "augmenter": {"name": ["b"]}}]}, "methods: ['b'] is none of standard, random"),
+        ({"methods": [{"name": "", "augmenter": "random"}]}, "methods.name: it is empty"),
         ({"baseline": "best"}, "baseline: 'best' is none of the methods"),
         ({"train": {"epoch": 3}}, "train.epoch is no setting"),
         ({"grids": ("t9",)}, "grids: 't9' is none of"),

@@ -7,7 +7,7 @@ import pytest
 import torch
 from comparison_samples import CASE, OUTCOMES, comparison, outcome
 
-from ukemi.comparing.result import CaseResult, summary
+from ukemi.comparing.result import CaseResult, _per_image, summary
 from ukemi.measures.statistics import paired
 
 
@@ -42,6 +42,8 @@ def test_images_are_matched_by_their_identity_where_the_seed_splits_the_data() -
     low, high = pair.over_images or (0, 0)
     # of 15 images five (5..9) differ, each in one of the two seeds in which it was tested: 5 x 1/2 / 15
     assert low < 2.5 / 15 < high
+    once = _per_image([torch.ones(2).double(), torch.arange(2).double()], [torch.arange(2), torch.arange(1, 3)])
+    assert once.tolist() == [1.0, 0.5, 1.0]  # an image that one seed alone tested counts in full
 
 
 def test_the_answer_is_the_best_against_the_one_behind_it() -> None:
@@ -78,6 +80,8 @@ def test_the_summary_says_it_all_and_is_json() -> None:
     assert pairs["search", "luck", "robust"]["verdict"] == "win"
     assert len(pairs["search", "luck", "robust"]["bootstrap_95_over_images"]) == 2
     assert values["overall"][1]["cases_won"] == 1 and values["answer"]["first"] == "search"
+    plain, search = values["overall"]
+    assert (plain["first"], search["first"]) == ("plain", "search") and plain["difference"] < 0 < search["difference"]
 
 
 def test_methods_are_ranked_on_what_all_of_them_finished() -> None:
@@ -91,6 +95,15 @@ def test_methods_are_ranked_on_what_all_of_them_finished() -> None:
     pair = both.answer()
     assert pair is not None and (pair.first, pair.second) == ("search", "plain") and pair.over_seeds.mean > 0
     assert both.mean("search") == pytest.approx(0.608)
+
+
+def test_the_answer_rests_on_the_cases_that_all_methods_finished() -> None:
+    """Search leads luck by far where plain stopped; what is said is the lead on the two cases that it is ranked on."""
+    far = {"luck": {seed: outcome(0.1) for seed in range(3)}, "search": {seed: outcome(0.9) for seed in range(3)}}
+    cases = (CASE, replace(CASE, name="again"), CaseResult("hard", ("t3-81",), far, {"plain": {0: "diverged"}}))
+    pair, alone = replace(comparison(), cases=cases).answer(), CASE.pair("search", "luck", "robust")
+    assert pair is not None and alone is not None
+    assert pair.over_seeds.mean == pytest.approx(alone.over_seeds.mean)
 
 
 def test_methods_are_ranked_with_the_seeds_that_all_of_them_finished() -> None:

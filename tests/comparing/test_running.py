@@ -4,6 +4,7 @@ import json
 import os
 import random
 import signal
+import threading
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compare_child import compared, config, make
+from compare_child import compared, config, hold, make
 
 from ukemi.comparing import CompareConfig, compare, gathered, plan_of, running, summary
 from ukemi.comparing.display import Watch, watched
@@ -41,17 +42,25 @@ def whole(small: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_done_is_done(small: Path, tmp_path: Path, whole: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert table(compare(config(small, tmp_path))) == whole
+    assert not list(tmp_path.glob("runs/*/checkpoints"))  # what is finished and measured needs none
     monkeypatch.setattr(running, "train", lambda *_, **__: pytest.fail("trained again"))
     monkeypatch.setattr(running, "measure", lambda *_: pytest.fail("measured again"))
     assert table(compare(config(small, tmp_path))) == whole
     monkeypatch.undo()
     # another measure does not train again, and leaves the first one as it is
     monkeypatch.setattr(running, "train", lambda *_, **__: pytest.fail("trained again"))
-    more = compare(config(small, tmp_path, images=8, attacks=("fgsm,epsilon=1/255", "fgsm,epsilon=0.3")))
+    attacks, grids = ("fgsm,epsilon=1/255", "fgsm,epsilon=0.3"), ("t2-27", "t3-81")
+    more = compare(config(small, tmp_path, images=8, attacks=attacks, grids=grids))
     values = summary(more)["cases"][0]["methods"]["random"]
     assert values["attacked"]["mean"] == pytest.approx(
         (values["attacked fgsm (epsilon 0.00392157)"]["mean"] + values["attacked fgsm (epsilon 0.3)"]["mean"]) / 2
     )
+    held = {name: values[name]["by_seed"] for name in ("robust", "robust t3-81")}
+    assert held["robust t3-81"]["1"] <= held["robust"]["1"]  # the first grid decides, and the second holds all of it
+    weak = {name: values[f"{name} fgsm (epsilon 0.00392157)"]["by_seed"] for name in ("attacked", "robustness")}
+    accuracy = values["accuracy"]["by_seed"]
+    assert 0 < accuracy["0"] < 1  # images that are not recognised are neither fooled nor held
+    assert weak["attacked"]["0"] == pytest.approx(weak["robustness"]["0"] * accuracy["0"])
     assert values["robustness"]["n"] == 2 and table(compare(config(small, tmp_path))) == whole
 
 
@@ -87,6 +96,37 @@ def test_two_processes_never_run_the_same_run_twice(small: Path, tmp_path: Path,
     assert table(gathered(told, plan_of(told))) == whole
 
 
+def test_what_another_process_finished_just_now_is_not_done_again(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([False, True])  # before the lock is asked for, and once it is held
+    monkeypatch.setattr(running, "finished", lambda *_: next(answers))
+    monkeypatch.setattr(running, "train", lambda *_, **__: pytest.fail("trained again"))
+    running.work(plan_of(config(small, tmp_path, methods=("random",), seeds=1)))
+    assert not list(answers)
+
+
+def test_a_repair_waits_for_whoever_trains_what_it_begins_with(
+    small: Path, tmp_path: Path, processes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, train = threading.Event(), running.train
+    monkeypatch.setattr(running, "train", lambda told, **how: (begun.set(), train(told, **how))[1])
+    plan = plan_of(config(small, tmp_path, methods=[{"name": "again", "then": "retrain"}], seeds=1))
+    base = plan.planned[0].base().run(plan.runs)
+    ready, over = processes.SimpleQueue(), processes.Event()
+    holder = processes.Process(target=hold, args=(base.folder, ready, over))
+    holder.start()
+    assert ready.get()
+    ours = threading.Thread(target=running.work, args=(plan,))
+    ours.start()
+    until((plan.planned[0].run(plan.runs).folder / "lock").exists)
+    assert not begun.wait(1)
+    over.set()
+    ours.join(60)
+    holder.join(60)
+    assert base.weights_path.exists() and gathered(config(small, tmp_path), plan).open == 0
+
+
 def test_jobs_are_processes_and_their_mistakes_arrive(small: Path, tmp_path: Path, whole: str) -> None:
     assert table(compare(config(small, tmp_path, jobs=2))) == whole
     plan = plan_of(config(small, tmp_path / "broken", jobs=2))
@@ -100,11 +140,13 @@ def test_jobs_are_processes_and_their_mistakes_arrive(small: Path, tmp_path: Pat
 
 
 def test_a_repair_follows_its_training_which_others_may_share(small: Path, tmp_path: Path) -> None:
-    methods = [{"name": "plain"}, {"name": "again", "then": "retrain"}]
+    methods = [{"name": "plain"}, {"name": "again", "then": "retrain"}, "worst-of,k=2"]
     found = compare(config(small, tmp_path, methods=methods, seeds=1))
-    assert len(list((tmp_path / "runs").iterdir())) == 2  # the plain run is the one that is trained on
-    plain, again = (found.cases[0].outcomes[name][0] for name in ("plain", "again"))
+    assert len(list((tmp_path / "runs").iterdir())) == 3  # the plain run is the one that is trained on
+    plain, again, worst = (found.cases[0].outcomes[name][0] for name in ("plain", "again", "worst-of,k=2"))
     assert plain.epochs == 2 and again.epochs == 7
+    assert worst.forwards == 2 * 96 + 2 * 2 * 96 and worst.backwards == 2 * 96  # two variants are scored of each
+    assert again.seconds > plain.seconds + again.log[-1]["seconds"]  # the training, the retraining and the search
     assert plain.forwards == plain.backwards == 2 * 96
     # ten variants per sample and epoch are tried; then five epochs of the images and of those that fool
     more = sum(line["images"] for line in again.log)
@@ -156,6 +198,19 @@ def test_a_method_is_tried_on_the_images_that_it_reads(small: Path, tmp_path: Pa
     assert found.open == 0
 
 
+@pytest.mark.parametrize("kept", [slice(20), slice(None, None, -1)], ids=["fewer", "in another order"])
+def test_methods_of_a_case_are_measured_on_the_same_test_images(kept: slice, small: Path, tmp_path: Path) -> None:
+    with np.load(small) as arrays:
+        other = {name: part[kept] if name.endswith("_test") else part for name, part in arrays.items()}
+    np.savez(tmp_path / "other.npz", **other)
+    told = config(small, tmp_path / "out", methods=("random",), seeds=1)
+    compare(told)
+    methods = ("random", {"name": "elsewhere", "data": str(tmp_path / "other.npz")})
+    with pytest.raises(UserError, match=r"^methods.elsewhere: its test images are not those of random on"):
+        compare(told.model_copy(update={"methods": config(small, tmp_path, methods=methods).methods}))
+    assert len(list((tmp_path / "out" / "runs").iterdir())) == 1
+
+
 def test_a_damaged_outcome_is_named(small: Path, tmp_path: Path) -> None:
     told = config(small, tmp_path, methods=("random",), seeds=1)
     compare(told)
@@ -184,6 +239,8 @@ def test_progress_counts_all_runs_and_the_time_left(small: Path, tmp_path: Path)
     log.write_text('{"seconds": 9.0}\n')
     watch.took.clear()  # as before the first run is done: one of two epochs took 9 s, and a tenth is for measuring
     assert watch.seconds_left() == pytest.approx(11.0)
+    alone, two, eight = (Watch(plan, jobs).seconds_left() for jobs in (1, 2, 8))  # none has looked: two runs are open
+    assert alone is not None and two == eight == pytest.approx(alone / 2)
     running.work(plan_of(config(small, tmp_path, seeds=1, methods=("random",))))
 
 
@@ -214,8 +271,9 @@ def test_a_log_file_gets_a_line_when_another_run_is_done(
 
         until(told)
         sleep(0.1)
+        looked.over = 2
     said += capsys.readouterr().err
-    assert said.count("of 2 runs, about") == 1
+    assert said.count("of 2 runs, about") == 2 and "2 of 2 runs" in said.splitlines()[-1]
 
 
 def test_the_child_has_a_network() -> None:

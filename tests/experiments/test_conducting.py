@@ -8,8 +8,9 @@ import pytest
 from quick_experiment import Quick, config
 
 from ukemi.comparing.locks import held
+from ukemi.errors import UserError
 from ukemi.experiments import conduct, gathered, machine
-from ukemi.experiments.running import Pieces, line_path, missing, work
+from ukemi.experiments.running import Pieces, line_path, lined, missing, work
 
 
 def command(words: list[str]) -> int:
@@ -33,6 +34,15 @@ def test_all_pieces_are_done_once_and_kept(quick: type[Quick], tmp_path: Path) -
     assert asked(told) == ["one", "two", "three three"] * 4
     some = conduct(config(tmp_path, part="some"), command)  # parts share what is kept
     assert [line["method"] for line in some.lines] == ["two"] * 4 and asked(told) == ["one", "two", "three three"] * 4
+
+
+def test_a_line_keeps_the_seconds_that_its_piece_names(quick: type[Quick], tmp_path: Path) -> None:
+    told = config(tmp_path)
+    place = told.placed(told.cells[0], 1)
+    own = lined(told, place, "one", lambda piece: {"seconds": 500.0})
+    assert own["seconds"] == 500.0 and own["took"] < 500
+    assert (own["cell"], own["method"], own["seed"]) == ("a", "one", 1)
+    assert 0 <= lined(told, place, "one", lambda piece: {})["seconds"] < 500
 
 
 def test_what_was_stopped_goes_on_where_it_was(quick: type[Quick], tmp_path: Path, monkeypatch: Any) -> None:
@@ -66,6 +76,15 @@ def test_what_another_process_holds_is_left_to_it(quick: type[Quick], tmp_path: 
         work(told, command)
     assert [line["value"] for line in gathered(told).lines] == [-1, -1, -1, 3, 3, 11]
     assert not (place.folder / "asked").exists()
+
+
+@pytest.mark.parametrize("field", ["out", "runs"])
+def test_a_folder_that_cant_be_made_shows_before_any_work(field: str, quick: type[Quick], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    told = config(tmp_path / "out").model_copy(update={field: tmp_path / "file" / "there"})
+    with pytest.raises(UserError, match=f"^{field}: .*there can't be made"):
+        conduct(told, command)
+    assert not list(tmp_path.glob("**/asked"))
 
 
 def test_cells_without_data_are_named_and_left_out(quick: type[Quick], tmp_path: Path) -> None:

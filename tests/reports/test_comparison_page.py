@@ -6,8 +6,11 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 from report_samples import HOSTILE
 from rich.console import Console
 from test_report_page import page_load, read
@@ -18,12 +21,14 @@ from comparison_samples import CASE, OUTCOMES, comparison, outcome
 from ukemi.comparing.outcomes import Outcome
 from ukemi.comparing.result import CaseResult
 from ukemi.comparing.shown import ASKED
+from ukemi.measures.sensitivity import Axis, Landscape
 from ukemi.reports import comparison_answer, comparison_tables, comparison_texts, words, write_comparison
 from ukemi.reports.comparison import difference_rows, measure_rows
 from ukemi.reports.comparison_costs import cost_said, loss_said
+from ukemi.reports.comparison_page import _cost, _of_mean
 from ukemi.reports.doubts import doubts_compared
 from ukemi.reports.page import flat
-from ukemi.reports.side_by_side import gallery_of, same_seed
+from ukemi.reports.side_by_side import _recognised, gallery_of, same_seed
 from ukemi.reports.texts import Rows, as_latex, as_markdown
 
 
@@ -188,6 +193,30 @@ def test_tables_fit_a_terminal_and_say_what_was_not_run() -> None:
     assert differences.rows[-1][6] == "1/0/0 cases"
 
 
+def test_a_terminal_has_epochs_where_methods_differ_in_them_and_passes_are_both_ways() -> None:
+    alike = measure_rows(comparison(), short=True)
+    assert "epochs" not in alike.names and "epochs" in measure_rows(comparison()).names
+    assert [cells[-1] for cells in alike.rows] == [f"{total}\u202fk" for total in ("1.3", "3.3", "3.6")]
+    longer = {seed: replace(one, epochs=9) for seed, one in OUTCOMES["search"].items()}
+    found = replace(comparison(), cases=(replace(CASE, outcomes={**OUTCOMES, "search": longer}),))
+    rows = measure_rows(found, short=True)
+    assert [cells[rows.names.index("epochs")] for cells in rows.rows] == ["3", "3", "9"]
+
+
+def test_a_bars_whisker_is_the_t_interval_of_its_mean() -> None:
+    # t of 2 degrees of freedom, 4.3027, times 0.1 / sqrt(3), inside 0..1
+    assert _of_mean([0.1, 0.2, 0.3]) == pytest.approx((0.0, 0.2 + 4.302653 * 0.1 / 3**0.5))
+    assert _of_mean([0.7, 0.8, 0.9]) == pytest.approx((0.8 - 4.302653 * 0.1 / 3**0.5, 1.0))
+    assert _of_mean([0.2, 0.4]) == pytest.approx((0.3, 0.3))
+
+
+def test_time_that_no_part_of_the_log_names_is_the_steps() -> None:
+    log = [{"loss": 1.0, "images": 100, "seconds": 6.0, "scoring_seconds": 2.0}]
+    cost = _cost("search", [replace(outcome(0.5), seconds=10.0, measuring_seconds=1.0, log=log)])
+    assert cost is not None and cost.seconds["measuring"] == 1.0
+    assert sum(cost.seconds.values()) == pytest.approx(11.0)  # the repair's log knows 6 of 10 s
+
+
 def test_texts_are_markdown_latex_and_csv() -> None:
     texts = comparison_texts(comparison())
     assert texts["md"].count("| search | 3 | 84.0 ± 0.0 | 60.8 ± 0.8 |") == 1 and texts["tex"].count("tabular") == 4
@@ -238,6 +267,16 @@ def test_one_image_is_shown_under_every_method_on_one_scale(tmp_path: Path) -> N
     near = [said for said in maps if said.startswith("Loss around one image under")]
     assert len(near) == 4 * 4 and all(sum(name in said for said in near) == 4 for name in found.methods)
     assert set(same_seed(case)) == set(found.methods)
+
+
+def test_an_image_that_every_method_recognises_stands_first() -> None:
+    def shown(*missed: bool) -> Any:
+        grounds = [
+            Landscape(None, Axis("rotation", (0.0,), 0), torch.zeros(1, 1), torch.tensor([[one]])) for one in missed
+        ]
+        return SimpleNamespace(terrains=[SimpleNamespace(landscape=ground) for ground in grounds])
+
+    assert _recognised({"a": shown(True, True, False), "b": shown(True, False, False)}) == [2, 1, 0]
 
 
 def test_of_several_cases_each_shows_one_image_and_can_be_chosen(tmp_path: Path) -> None:

@@ -54,8 +54,8 @@ def compare(config: CompareConfig, said: Callable[[str], None] = lambda text: No
         plan = plan_of(config, said)
         rehearse(plan, here=ray is None)
         if plan.planned:
-            _make(config.out, "out")
-            _make(plan.runs, "runs")
+            make_folder(config.out, "out")
+            make_folder(plan.runs, "runs")
         if ray is not None:
             work_on(ray, plan, config, config.device, said)
         else:
@@ -67,6 +67,7 @@ def compare(config: CompareConfig, said: Callable[[str], None] = lambda text: No
 def rehearse(plan: Plan, *, here: bool = True) -> None:
     """Loads the data of every case with work to do, makes its network and tries what each method does with it: a
     mistake should show before any training. The device is looked for where runs are made `here`."""
+    check_test_images(plan)
     seen: set[tuple[str, str]] = set()
     known: dict[tuple[Any, ...], Data] = {}
     for one in plan.planned:
@@ -82,7 +83,27 @@ def rehearse(plan: Plan, *, here: bool = True) -> None:
         try_out(one.config, known[told])
 
 
-def _make(folder: Path, field: str) -> None:
+def check_test_images(plan: Plan) -> None:
+    """Refuses a method whose own data bring other test images than those of its case: methods are compared image by
+    image."""
+    first: dict[str, Planned] = {}
+    for one in plan.planned:
+        other = first.setdefault(one.case, one)
+        elsewhere = any(getattr(one.config, name) != getattr(other.config, name) for name in ("data", "data_folder"))
+        if elsewhere and one.seed == other.seed and _tested(one) != _tested(other):
+            raise UserError(
+                f"methods.{one.method}: its test images are not those of {other.method} on {one.case}, and methods are"
+                " compared image by image; cases may have data of their own."
+            )
+
+
+def _tested(one: Planned) -> list[tuple[int, str]]:
+    test = load_sets(one.config).test
+    both = zip(test.index.tolist(), test.labels.tolist(), strict=True)
+    return [(index, test.classes[label]) for index, label in both]
+
+
+def make_folder(folder: Path, field: str) -> None:
     """Before any training: what can't be written should show now."""
     try:
         folder.mkdir(parents=True, exist_ok=True)

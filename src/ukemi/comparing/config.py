@@ -213,6 +213,8 @@ class CompareConfig(Engine):
         if not names:
             raise UserError("methods: at least one is needed.")
         for name in names:
+            if not name:
+                raise UserError("methods.name: it is empty, and tables call the method by it.")
             if names.count(name) > 1:
                 raise UserError(f"methods: {name!r} is there twice; each needs a name of its own.")
         if self.baseline is not None and self.baseline not in names:
@@ -258,5 +260,5 @@ def _known_augmenter(one: Method) -> None:
     if not isinstance(told, str | dict):
         raise UserError(f"methods.{one.name}.augmenter: a name or a table is needed, but {told!r} was given.")
     name = told if isinstance(told, str) else told.get("name")
-    if name is not None and name not in AUGMENTERS:
+    if name is not None and name not in list(AUGMENTERS):  # a list: what was given may have no hash
         raise UserError(f"methods: {name!r} is none of {', '.join(AUGMENTERS)}.")

@@ -96,17 +96,20 @@ def watched(watch: Looking) -> Iterator[None]:
     console, over = Console(file=sys.stderr), threading.Event()  # this very stream, wherever others' errors go
     columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("", total=watch.done()[1])
+        task, told = progress.add_task("", total=watch.done()[1]), ""
+
+        def look() -> None:
+            nonlocal told
+            watch.look()
+            (done, total), said = watch.done(), watch.said()
+            progress.update(task, completed=done, description=said)
+            if total and not console.is_terminal and said.partition(",")[0] != told:
+                told = said.partition(",")[0]
+                console.print(said, highlight=False)
 
         def looking() -> None:
-            done = ""
             while not over.wait(LOOK):
-                watch.look()
-                said = watch.said()
-                progress.update(task, completed=watch.done()[0], description=said)
-                if not console.is_terminal and said.partition(",")[0] != done:
-                    done = said.partition(",")[0]
-                    console.print(said, highlight=False)
+                look()
 
         thread = threading.Thread(target=looking, daemon=True)
         thread.start()
@@ -115,3 +118,4 @@ def watched(watch: Looking) -> Iterator[None]:
         finally:
             over.set()
             thread.join()
+        look()  # the last one ended since

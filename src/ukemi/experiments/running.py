@@ -9,7 +9,7 @@ from statistics import fmean
 from time import perf_counter, sleep
 from typing import Any
 
-from ukemi.comparing import absent
+from ukemi.comparing import absent, make_folder
 from ukemi.comparing.display import watched
 from ukemi.comparing.locks import POLL, held
 from ukemi.comparing.running import work_in
@@ -38,6 +38,8 @@ class Findings:
 def conduct(config: ExperimentConfig, command: Command) -> Findings:
     """Does what is missing, goes on with what was interrupted, skips what is done, and says what came of it."""
     rehearse(config)
+    make_folder(config.out, "out")
+    make_folder(config.runs or config.out / "runs", "runs")
     with watched(Pieces(config)):
         if config.jobs == 1:
             work(config, command)

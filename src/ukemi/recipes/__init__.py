@@ -76,10 +76,9 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 
 def _experiment(told: Mapping[str, Any], size: Size) -> dict[str, Any]:
     """An experiment's usual cells and sizes beneath what the recipe says; cells by name are taken from those."""
-    path = _FOLDER / "shared" / f"{told['experiment']}.toml"
-    if not path.is_file():
+    if told["experiment"] not in list(KINDS):
         raise UserError(f"experiment: {told['experiment']!r} is none of {', '.join(KINDS)}.")
-    usual = read_config(path)[size]
+    usual = read_config(_FOLDER / "shared" / f"{told['experiment']}.toml")[size]
     known = {cell["name"]: cell for cell in usual["cells"]}
     cells = told.get("cells", usual["cells"])
     if not isinstance(cells, list):
@@ -103,7 +102,7 @@ def _cases(networks: Any, spaces: Any) -> list[dict[str, Any]]:
     rows = {told["name"]: {**known["like"][told["like"]], **told} for told in known["networks"]}
     names = list(rows) if networks == "all" else networks
     for name in names:
-        if name not in rows:
+        if name not in list(rows):  # lists, here and below: what was given may have no hash
             raise UserError(f"networks: {name!r} is none of {', '.join(rows)}.")
     found = [_case(name, dict(rows[name]), space) for space in spaces for name in names]
     return [case for case in found if case is not None]
@@ -111,7 +110,7 @@ def _cases(networks: Any, spaces: Any) -> list[dict[str, Any]]:
 
 def _case(name: str, told: dict[str, Any], space: str) -> dict[str, Any] | None:
     six, _ = told.pop("t6", {}), told.pop("like")
-    if space not in GRIDS_OF:
+    if space not in list(GRIDS_OF):
         raise UserError(f"spaces: {space!r} is none of {', '.join(GRIDS_OF)}.")
     if space == "t6":
         if six is False:
