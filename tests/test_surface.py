@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 import re
 import shlex
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -241,7 +242,10 @@ def test_the_readmes_python_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
-def test_the_docs_python_runs_and_their_links_lead_somewhere(page: Path) -> None:
+def test_the_docs_python_runs_and_their_links_lead_somewhere(
+    page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # nothing of it stays behind
     text = page.read_text()
     for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         exec(compile(block, page.name, "exec"), {})
