@@ -64,7 +64,8 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weights: dict[st
     save_file({name: tensor * 1.2 for name, tensor in weights.items()}, "other.safetensors")
 
 
-BASE = ["--weights", "tiny.safetensors", "--data", "fashion-mini", "--device", "cpu", "--passes", "10"]
+TEN = ["--passes", "10"]
+BASE = ["--weights", "tiny.safetensors", "--data", "fashion-mini", "--device", "cpu", *TEN]
 OWN = ["--model", "tiny_unsure:net", *BASE]
 PLAIN = ["--model", "tiny_unsure:plain", *BASE]
 GIVEN = ["--pcs-thresholds", "0.5", "--vr-thresholds", "0.2"]
@@ -134,7 +135,7 @@ def test_an_ensemble_answers_in_place_of_dropout() -> None:
         "--images",
         "30",
     ]
-    assert run(["uncertainty", *PLAIN, *flags]) == 0
+    assert run(["uncertainty", *PLAIN[: -len(TEN)], *flags]) == 0
     found = json.loads(Path("uncertainty/uncertainty.json").read_text())
     assert found["source"] == "ensemble" and found["passes"] == 3
     assert not {"passes", "dropout", "own_dropout_only"} & found["settings"].keys()  # nothing was dropped
@@ -231,7 +232,7 @@ def test_a_profile_of_another_kind_of_pcs_or_vr_is_refused(capsys: pytest.Captur
     assert "note" not in capsys.readouterr().err
     assert run(["generate", *PLAIN, *flags, *same, "--dropout", "0.5"]) == 0
     assert "its thresholds at dropout 0.2, but 0.5 is put in here" in capsys.readouterr().err
-    assert run(["generate", *PLAIN, *flags, *same, "--ensemble", "other.safetensors"]) == 0
+    assert run(["generate", *PLAIN[: -len(TEN)], *flags, *same, "--ensemble", "other.safetensors"]) == 0
     assert "its thresholds from dropout, but an ensemble is asked here" in capsys.readouterr().err
 
 
@@ -331,6 +332,15 @@ def test_a_profile_of_training_images_leaves_those_of_its_thresholds_out() -> No
         (["uncertainty", *OWN, "--profile", "none.json"], "profile: there is no file none.json"),
         (["uncertainty", *OWN, "--variants", "t9"], "variants: 't9' is none of"),
         (["uncertainty", *OWN, "--ensemble", "nope"], "ensemble: nope is neither a run folder nor a file of weights."),
+        (
+            ["uncertainty", *OWN[: -len(TEN)], "--ensemble", "other.safetensors", "--dropout", "0.4"],
+            "dropout: an ensemble is asked once per member, without dropout",
+        ),
+        (
+            ["generate", *OWN[: -len(TEN)], "--ensemble", "other.safetensors", "--own-dropout-only"],
+            "own-dropout-only: an ensemble is asked",
+        ),
+        (["uncertainty", *OWN, "--ensemble", "other.safetensors"], "passes: an ensemble is asked"),
         (["generate", *OWN, "--space", "t6"], "space: it belongs to --generator natural"),
         (["generate", *OWN, "--generator", "natural", "--mutation", "0"], "mutation: it belongs to --generator pixels"),
         (["generate", *OWN, "--generator", "natural", "--grains", "3"], "grains: it belongs to --generator pixels"),

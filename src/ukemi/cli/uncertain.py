@@ -107,6 +107,12 @@ def check_uncertain(config: UncertainConfig, command: str) -> None:
     for path in config.ensemble:
         if not path.exists():
             raise UserError(f"ensemble: {path} is neither a run folder nor a file of weights.")
+    for name in OF_DROPOUT if config.ensemble and command != "defend" else ():  # which has a defence by dropout
+        if getattr(config, name) != UncertainConfig.model_fields[name].default:
+            raise UserError(
+                f"{name.replace('_', '-')}: an ensemble is asked once per member, without dropout, so it has no use for"
+                " it; leave it out."
+            )
     if not (attacks_of(config) or given or config.profile):
         raise UserError("attacks: without any, --pcs-thresholds and --vr-thresholds are needed.")
 
