@@ -102,27 +102,33 @@ class Victim:
 
     def slope(self, images: Tensor, aims: Tensor, objective: Objective) -> tuple[Tensor, Tensor, Tensor]:
         """The same for images whose labels or targets are `aims [n]`; who calls it counts the passes."""
-        found = []
-        for part, own in zip(images.split(self._chunk), aims.split(self._chunk), strict=True):
-            leaf = leaf_of(part)
+
+        def pull(logits: Tensor, leaf: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
             with torch.enable_grad():
-                logits = self.passed(leaf)
                 values = objective(logits, own)
-            slope = pulled_back(values, leaf, torch.ones_like(values))
-            found.append((values.detach(), slope, logits.detach()))
-        values, slopes, logits = (_joined(column) for column in zip(*found, strict=True))
-        return values, slopes, logits
+            return values.detach(), pulled_back(values, leaf, torch.ones_like(values))
+
+        return self._pulled(images, aims, pull)
 
     def ascent(self, images: Tensor, aims: Tensor, rise: Rise) -> tuple[Tensor, Tensor, Tensor]:
         """`slope` for an objective that knows its own gradient: fewer launches, which small networks on a GPU pay."""
+
+        def pull(logits: Tensor, leaf: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+            values, weights = rise(logits.detach(), own)
+            return values, pulled_back(logits, leaf, weights)
+
+        return self._pulled(images, aims, pull)
+
+    def _pulled(
+        self, images: Tensor, aims: Tensor, pull: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """What `pull(logits, leaf, aims)` makes of each pass, and its logits."""
         found = []
         for part, own in zip(images.split(self._chunk), aims.split(self._chunk), strict=True):
             leaf = leaf_of(part)
             with torch.enable_grad():
                 logits = self.passed(leaf)
-            known = logits.detach()
-            values, weights = rise(known, own)
-            found.append((values, pulled_back(logits, leaf, weights), known))
+            found.append((*pull(logits, leaf, own), logits.detach()))
         values, slopes, logits = (_joined(column) for column in zip(*found, strict=True))
         return values, slopes, logits
 
