@@ -68,6 +68,7 @@ def told(model: str, method: str, seed: int, args: argparse.Namespace, out: Path
     return TrainConfig(
         **about,
         **how,
+        **dict.fromkeys(args.quicker, True),
         schedule="constant",
         weight_decay=0,
         validation=0,
@@ -201,6 +202,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, help="instead of the paper's")
     parser.add_argument("--images", type=int, default=10_000, help="test images for STYX's grid and PGD; 0: time alone")
     parser.add_argument("--few", type=int, default=500, help="test images for C&W and JSMA")
+    quicker = ["compile", "channels_last"]
+    parser.add_argument("--quicker", nargs="+", choices=quicker, default=[], help="switches of training's speed")
     parser.add_argument("--seconds", type=float, default=1e9, help="no line is begun after this many")
     parser.add_argument("--data", type=Path, help="the folder of data sets")
     parser.add_argument("--work", type=Path, help="where trainings are kept, to go on after a stop; implies --shared")
