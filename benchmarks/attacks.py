@@ -2,8 +2,9 @@
 
     python benchmarks/attacks.py --device cpu --images 64 --out results/attacks-cpu.md
 
-Times are the lowest of `--repeats` runs in turns; of slow attacks (C&W, and all of ART's) one run, after
-one of both on two images, which loads what they need. Success is measured again by the model itself; the
+Times are medians of runs in turns, at least `--repeats` and a second of them, without the first quarter, in
+which a device warms up; of slow attacks (C&W, and all of ART's) one run, after one of both on two images, which
+loads what they need. Success is measured again by the model itself; the
 median distance is over the images that both moved. A speed above 1 means that ours is faster.
 """
 
@@ -11,7 +12,7 @@ import argparse
 import logging
 import platform
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -30,6 +31,9 @@ from ukemi.attacks.iterative import pgd
 from ukemi.attacks.saliency import jsma
 from ukemi.data import as_float, load
 from ukemi.models import create
+
+SETTLED = 1.0
+"""seconds of turns after which a device has its clocks up"""
 
 
 @dataclass
@@ -163,6 +167,11 @@ def timed(work: Callable[[slice], Tensor], at: slice, device: str) -> tuple[floa
     return now(device) - began, found
 
 
+def middle(runs: Sequence[tuple[float, Tensor]]) -> tuple[float, Tensor]:
+    """The run of median time."""
+    return sorted(runs, key=lambda run: run[0])[len(runs) // 2]
+
+
 def now(device: str) -> float:
     if device == "cuda":
         torch.cuda.synchronize()
@@ -173,9 +182,10 @@ def line(row: Row, model: nn.Module, images: Tensor, labels: Tensor, args: argpa
     at = slice(0, args.art_images if row.peer == "ART" else len(images))
     if row.once:
         row.ours(slice(0, 2)), row.theirs(slice(0, 2))
-    turns = range(1 if row.once else args.repeats)
-    pairs = [(timed(row.ours, at, args.device), timed(row.theirs, at, args.device)) for _ in turns]
-    ours, theirs = (min(column, key=lambda pair: pair[0]) for column in zip(*pairs, strict=True))
+    began, pairs = perf_counter(), []
+    while not pairs or not (row.once or (len(pairs) >= args.repeats and perf_counter() - began > SETTLED)):
+        pairs.append((timed(row.ours, at, args.device), timed(row.theirs, at, args.device)))
+    ours, theirs = (middle(column) for column in zip(*pairs[len(pairs) // 4 :], strict=True))
     model.zero_grad(set_to_none=True)
     success, distance = [], []
     for _, found in (ours, theirs):

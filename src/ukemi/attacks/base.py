@@ -89,7 +89,7 @@ class Victim:
     def answers(self, images: Tensor, *, settle: bool = True) -> Tensor:
         """The same; who calls it counts the passes, and calls `settle` where that is not done here."""
         with torch.no_grad():
-            found = _joined([self._passed(part) for part in images.split(self._chunk)])
+            found = _joined([self._passed(part) for part in self._parts(images)])
         if settle:
             self.settle()
         return found
@@ -124,7 +124,7 @@ class Victim:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """What `pull(logits, leaf, aims)` makes of each pass, and its logits."""
         found = []
-        for part, own in zip(images.split(self._chunk), aims.split(self._chunk), strict=True):
+        for part, own in zip(self._parts(images), self._parts(aims), strict=True):
             leaf = leaf_of(part)
             with torch.enable_grad():
                 logits = self.passed(leaf)
@@ -132,13 +132,17 @@ class Victim:
         values, slopes, logits = (_joined(column) for column in zip(*found, strict=True))
         return values, slopes, logits
 
+    def _parts(self, rows: Tensor) -> Sequence[Tensor]:
+        """As many rows as go through the model at once; mostly all of them, and then nothing is to be done."""
+        return [rows] if len(rows) <= self._chunk else rows.split(self._chunk)
+
     def climb(self, images: Tensor, weigh: Objective) -> Tensor:
         """The gradient at all images of their logits, weighed by `weigh(logits, labels or targets)` `[n, K]`.
 
         It waits for nothing: whether the first logits are logits is asked by `settle`, with more work under way.
         """
         found = []
-        for part, own in zip(images.split(self._chunk), self.aims.split(self._chunk), strict=True):
+        for part, own in zip(self._parts(images), self._parts(self.aims), strict=True):
             leaf = leaf_of(part)
             with torch.enable_grad():
                 logits = self._passed(leaf)

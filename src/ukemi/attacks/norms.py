@@ -45,16 +45,17 @@ def radius_of(epsilon: Epsilon, images: Tensor, norm: Norm, name: str = "epsilon
     if not isinstance(epsilon, Tensor | Real):
         kind = type(epsilon).__name__
         raise UserError(f"{name}: a number, or a tensor of one per image, is needed, but a {kind} was given.")
-    given = torch.as_tensor(epsilon, dtype=torch.float64).detach()
+    limit = widest(norm, prod(images.shape[1:]))
+    if not isinstance(epsilon, Tensor):
+        if not 0 <= epsilon <= limit:
+            raise _outside(epsilon, name, norm, limit)
+        return images.new_full((len(images),), _rounded_down(epsilon, images.dtype))
+    given = epsilon.detach().double()
     if given.shape not in ((), (len(images),)):
         raise UserError(f"{name}: one number, or one per image [{len(images)}], is needed, not {list(given.shape)}.")
-    limit = widest(norm, prod(images.shape[1:]))
-    if not _all_within(epsilon, limit):
-        raise UserError(
-            f"{name}: it should lie in 0 to {limit:g} for {norm}, but {_extreme(given, limit):g} was given."
-        )
-    if not isinstance(epsilon, Tensor):
-        return images.new_full((len(images),), _rounded_down(epsilon, images.dtype))
+    # while a CUDA graph is captured no value can be read: it was checked before
+    if not recording(given.device) and not bool(((given >= 0) & (given <= limit)).all()):
+        raise _outside(_extreme(given, limit), name, norm, limit)
     near = given.to(images.device, images.dtype)
     radius = torch.where(near.double() > given.to(near.device), torch.nextafter(near, torch.zeros_like(near)), near)
     return radius.expand(len(images)).clone()
@@ -68,11 +69,8 @@ def _rounded_down(value: float, dtype: torch.dtype) -> float:
     return float(np.nextafter(near, np.float32(0)) if float(near) > value else near)
 
 
-def _all_within(epsilon: Epsilon, limit: float) -> bool:
-    """What is known without asking a device is; what is not, while a CUDA graph is captured, was checked before."""
-    if not isinstance(epsilon, Tensor):
-        return 0 <= epsilon <= limit
-    return recording(epsilon.device) or bool(((epsilon >= 0) & (epsilon <= limit)).all())
+def _outside(value: float, name: str, norm: Norm, limit: float) -> UserError:
+    return UserError(f"{name}: it should lie in 0 to {limit:g} for {norm}, but {value:g} was given.")
 
 
 def _extreme(given: Tensor, limit: float) -> float:
