@@ -62,7 +62,8 @@ def test_bytes_become_floats_and_floats_stay() -> None:
         (torch.zeros(2, 1, 0, 3), r"shape \[N, C, H, W\]"),
         (torch.zeros(2, 1, 3, 3, dtype=torch.int32), r"uint8 or float, but torch.int32 was given"),
         (torch.full((2, 1, 3, 3), float("inf")), r"image 0 has a pixel that is NaN or infinite"),
-        (torch.full((2, 1, 3, 3), -0.5), r"should lie in \[0, 1\], but -0.5 to -0.5 was given"),
+        (torch.full((2, 1, 3, 3), -0.5), r"should lie in \[0, 1\], but -0.5 to -0.5 was given \(normalisation belongs"),
+        (torch.full((2, 1, 3, 3), 200.0), r"200 to 200 was given \(those of 0 to 255 belong into uint8, or divided"),
     ],
 )
 def test_pixels_are_checked_where_they_enter(images: torch.Tensor, message: str) -> None:

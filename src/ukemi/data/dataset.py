@@ -269,8 +269,8 @@ def check_pixels(images: Tensor, name: str = "images") -> Tensor:
         bad = ~images.isfinite().flatten(1).all(1)
         raise UserError(f"{name}: image {int(bad.nonzero()[0])} has a pixel that is NaN or infinite.")
     if low < 0 or high > 1:
-        raise UserError(
-            f"{name}: pixels should lie in [0, 1], but {low:g} to {high:g} was given"
-            " (normalisation belongs into the model: ukemi.Normalize)."
-        )
+        as_bytes = low >= 0 and 8 < high <= 255  # no usual normalisation reaches so far
+        hint = "those of 0 to 255 belong into uint8, or divided by 255"
+        hint = hint if as_bytes else "normalisation belongs into the model: ukemi.Normalize"
+        raise UserError(f"{name}: pixels should lie in [0, 1], but {low:g} to {high:g} was given ({hint}).")
     return images
