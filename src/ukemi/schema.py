@@ -252,5 +252,6 @@ def reason(error: BaseException) -> str:
     """Another's error in a few words: its kind, its first line, and the last place in a file that it passed."""
     text = (str(error).strip() or "no message").partition("\n")[0].rstrip(".")
     trace = traceback.extract_tb(error.__traceback__)
-    at = f", {Path(trace[-1].filename).name} line {trace[-1].lineno}" if trace else ""
+    known = trace and not trace[-1].filename.startswith("<")  # Python's own machinery of imports has no file
+    at = f", {Path(trace[-1].filename).name} line {trace[-1].lineno}" if known else ""
     return f"{type(error).__name__}: {text}{at}"

@@ -73,3 +73,44 @@ def test_what_it_asks_of_the_model_leaves_no_trace_in_it(training: bool) -> None
 def test_what_is_no_augmenter_is_named(of: Any, said: str) -> None:
     with pytest.raises(UserError, match=said):
         built(of)
+
+
+@pytest.mark.parametrize(
+    ("makes", "said"),
+    [
+        (lambda images: images.nope(), r"^augmenter: augment failed \(AttributeError: .*, test_own_aug.* line \d+\)"),
+        (lambda images: None, r"augmenter: Wrong should give images \[3, C, H, W\] in float, but it gave a NoneType"),
+        (lambda images: images[:1], r"but it gave torch.float32 \[1, 1, 4, 4\]"),
+        (lambda images: images.flatten(1), r"but it gave torch.float32 \[3, 16\]"),
+        (lambda images: images > 0.5, r"but it gave torch.bool"),
+        (lambda images: images * 3 + 1, r"augmenter: Wrong: pixels should lie in \[0, 1\]"),
+    ],
+)
+def test_what_it_gives_wrongly_is_named(makes: Any, said: str) -> None:
+    class Wrong(Darker):
+        def augment(self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int) -> Tensor:
+            return makes(images)
+
+    with pytest.raises(UserError, match=said):
+        built(Wrong)(nn.Identity(), torch.rand(3, 1, 4, 4), torch.zeros(3).long(), torch.arange(3), 0)
+
+
+def test_memory_and_what_fails_later_are_raised_as_they_are() -> None:
+    """Ranks agree on what to do without memory, and a step that can't be captured runs launch by launch."""
+
+    class Failing(Darker):
+        error: Exception | None = torch.OutOfMemoryError("no memory")
+
+        def augment(self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int) -> Tensor:
+            if self.error is not None:
+                raise self.error
+            return images
+
+    failing, given = built(Failing), (nn.Identity(), torch.rand(3, 1, 4, 4), torch.zeros(3).long(), torch.arange(3), 0)
+    with pytest.raises(torch.OutOfMemoryError, match="no memory"):
+        failing(*given)
+    failing.error = None
+    failing(*given)
+    failing.error = RuntimeError("capturing")
+    with pytest.raises(RuntimeError, match="capturing"):
+        failing(*given)

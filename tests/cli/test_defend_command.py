@@ -174,6 +174,7 @@ def test_bad_input_is_one_sentence_before_any_work_and_writes_nothing(
     own, test = str(made / "run"), str(made / "test/generated.safetensors")
     empty = read_set(made / "train/generated.safetensors")
     write_set(tmp_path / "other.safetensors", type(empty)(**{**vars(empty), "model": "0" * 64}))
+    write_set(tmp_path / "vain.safetensors", type(empty)(**{**vars(empty), "success": empty.success & False}))
     out = ["--out", str(tmp_path / "none")]
     monkeypatch.setattr("ukemi.cli.uncertain.turned", None)  # attacks: never reached
     monkeypatch.setattr("ukemi.repairs.uncertain.turned_by", None)
@@ -183,6 +184,7 @@ def test_bad_input_is_one_sentence_before_any_work_and_writes_nothing(
         (["defend", own, "--attacks"], "there is nothing to defend against"),
         (["defend", own, "--attacks", "--sets", test], "attacks: without any, --pcs-thresholds"),
         (["defend", own, *GIVEN, *FEW, "--sets", str(tmp_path / "other.safetensors")], "made for another model"),
+        (["defend", own, "--sets", str(tmp_path / "vain.safetensors")], "vain.safetensors: there is no image"),
         (["defend", own, *GIVEN, *FEW, "--out", str(tmp_path / "other.safetensors/x")], "is a file; "),
         (["repair", "uncertainty", own, "--out", str(tmp_path / "other.safetensors/x")], "is a file; "),
         (["repair", "uncertainty"], "a run folder is needed"),

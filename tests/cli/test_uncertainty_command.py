@@ -174,6 +174,16 @@ def test_generate_writes_a_set_that_uncertainty_reads(capsys: pytest.CaptureFixt
     assert rows[-1]["source"].endswith("generated.safetensors") and rows[-1]["images"] == found["success"]
 
 
+def test_what_is_generated_from_another_part_of_the_data_lies_apart() -> None:
+    flags = ["generate", *OWN, "--epsilon", "0.3", *GIVEN, *QUICK, "--images", "10"]
+    assert run(flags) == run([*flags, "--split", "train"]) == 0
+    made = {path.name: read_set(path / "generated.safetensors") for path in Path("generated").iterdir()}
+    assert {name: one.split for name, one in made.items()} == {
+        "HH-misclassified": "test",
+        "HH-misclassified-train": "train",
+    }
+
+
 def test_a_set_of_another_model_is_refused_before_anything_is_written(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,8 +34,9 @@ def test_passes_per_image(
 def test_what_a_retraining_tries_and_trains_is_counted(fashion: DataSet) -> None:
     config = CompareConfig(methods=[{"name": "again", "then": "retrain"}], seeds=1)
     cost = cost_of(planned(config).planned[0], fashion.train)
-    # ten variants per epoch, found behind the training; then five epochs of a forward and a backward
-    assert cost == Cost((10, 10), 1, 1, after=10) and cost.until(3) == 3 * (10 + 2) + 10
+    # ten variants per epoch, found behind the training; then five epochs of a forward and a backward, of every image
+    # and of at most as many variants that fool
+    assert cost == Cost((10, 10), 1, 1, after=20) and cost.until(3) == 3 * (10 + 2) + 20
 
 
 def test_a_search_that_watches_images_which_are_mixed_looks_at_them_once_more(fashion: DataSet) -> None:

@@ -16,11 +16,13 @@ import numpy as np
 import pytest
 from compare_child import compared, config, hold, make
 
-from ukemi.comparing import CompareConfig, compare, gathered, plan_of, running, summary
+from ukemi.comparing import CompareConfig, compare, gathered, plan_of, planned, running, summary
+from ukemi.comparing.costs import cost_of
 from ukemi.comparing.display import Watch, watched
 from ukemi.comparing.outcomes import outcome_path, read_outcome
 from ukemi.errors import UserError
 from ukemi.training import TrainingStopped
+from ukemi.training.setup import load_sets
 
 TIMES = {"seconds"}
 
@@ -151,6 +153,8 @@ def test_a_repair_follows_its_training_which_others_may_share(small: Path, tmp_p
     # ten variants per sample and epoch are tried; then five epochs of the images and of those that fool
     more = sum(line["images"] for line in again.log)
     assert again.forwards == 2 * 96 + 10 * 2 * 96 + more and again.backwards == 2 * 96 + more
+    told = planned(config(small, tmp_path, methods=methods, seeds=1)).planned[1]
+    assert again.forwards + again.backwards <= 96 * cost_of(told, load_sets(told.config).train).until(2)
     kept = plain.images["robust"]
     assert len(kept) == 32 and plain.measures["robust"] == float(kept.float().mean())
 

@@ -1,5 +1,7 @@
 """Labelled images: identities through subsets, batches, and the checks where pixels enter."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -60,7 +62,8 @@ def test_bytes_become_floats_and_floats_stay() -> None:
         (torch.zeros(2, 1, 0, 3), r"shape \[N, C, H, W\]"),
         (torch.zeros(2, 1, 3, 3, dtype=torch.int32), r"uint8 or float, but torch.int32 was given"),
         (torch.full((2, 1, 3, 3), float("inf")), r"image 0 has a pixel that is NaN or infinite"),
-        (torch.full((2, 1, 3, 3), -0.5), r"should lie in \[0, 1\], but -0.5 to -0.5 was given"),
+        (torch.full((2, 1, 3, 3), -0.5), r"should lie in \[0, 1\], but -0.5 to -0.5 was given \(normalisation belongs"),
+        (torch.full((2, 1, 3, 3), 200.0), r"200 to 200 was given \(those of 0 to 255 belong into uint8, or divided"),
     ],
 )
 def test_pixels_are_checked_where_they_enter(images: torch.Tensor, message: str) -> None:
@@ -71,3 +74,27 @@ def test_pixels_are_checked_where_they_enter(images: torch.Tensor, message: str)
 def test_half_precision_and_grey_images_without_an_axis_are_taken() -> None:
     assert check_pixels(torch.rand(2, 1, 3, 3).half()).dtype == torch.float32
     assert labelled(torch.rand(2, 3, 3), torch.tensor([0, 1])).images.shape == (2, 1, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (torch.tensor([0, 6]), "they go from 0 to 5, but 6 is among them"),
+        (torch.tensor([2, -1]), "they go from 0 to 5, but -1 is among them"),
+        (torch.tensor([0.0, 1.0]), r"an int64 tensor \[n\] is needed, but torch.float32 \[2\] was given"),
+        (torch.tensor([True, False]), r"but torch.bool \[2\] was given"),
+        (torch.tensor(3), r"but torch.int64 \[\] was given"),
+        ([0, 1], r"but \[0, 1\] was given"),
+    ],
+)
+@pytest.mark.parametrize("ask", [Data.take, lambda data, at: data.batch(at, "cpu")], ids=["take", "batch"])
+def test_positions_that_are_none_are_refused(ask: Any, wrong: Any, said: str) -> None:
+    with pytest.raises(UserError, match=rf"^positions: .*{said}"):
+        ask(labelled(torch.zeros(6, 1, 2, 2), torch.arange(6) % 2), wrong)
+
+
+def test_a_mask_of_all_samples_takes_those_that_it_marks() -> None:
+    data = labelled(Counted(), torch.arange(10) % 2, "ab")
+    odd = data.take(data.labels == 1)
+    assert odd.index.tolist() == [1, 3, 5, 7, 9] and len(odd.images[torch.arange(5)]) == 5 == odd.images.shape[0]
+    assert not len(data.take(torch.arange(0)))

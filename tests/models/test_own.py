@@ -110,10 +110,10 @@ def test_of_tied_tensors_a_file_may_hold_one(here: Path) -> None:
     ("name", "arguments", "sentence"),
     [
         ("own_networks", {}, "model: 'own_networks' should have the form package.module:name."),
-        ("no_such_module:make", {}, "model: 'no_such_module:make' can't be imported"),
+        ("no_such_module:make", {}, "(ModuleNotFoundError: No module named 'no_such_module')."),
         ("own_networks:nothing", {}, "model: module 'own_networks' has no name 'nothing'."),
-        ("own_networks:NUMBER", {}, "model: 'own_networks:NUMBER' should be a function or class"),
-        ("own_networks:NET", {}, "model: 'own_networks:NET' should be a function or class"),
+        ("own_networks:NUMBER", {}, "should be a function or class that makes a network, but it is of type int."),
+        ("own_networks:NET", {}, "should be a function or class that makes a network, not one itself."),
         ("own_networks:text", {}, "model: 'own_networks:text' should make a torch.nn.Module, but it made a str."),
         ("own_networks:small", {"depth": 3}, "model: 'own_networks:small' does not take these arguments (got an"),
     ],

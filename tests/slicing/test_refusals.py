@@ -64,6 +64,8 @@ class Called(nn.Module):
     [
         (lambda: Called(lambda x: torch.cat(x.chunk(2, 1), 1), 64), r"operation 'cat' .* parts of one tensor"),
         (lambda: Called(lambda x: x.mean(axis=1), 16), "operation 'mean' .* only places of maps may be pooled"),
+        (lambda: Called(lambda x: x.flatten(2).mean(1), 16), "operation 'mean' .* only places of maps may be pooled"),
+        (lambda: Called(lambda x: x.mean(3).amax(2), 4), "operation 'amax' .* only places of maps may be pooled"),
         (lambda: Called(lambda x: x.amax(dim=1), 16), "operation 'amax' .* only places of maps may be pooled"),
     ],
 )

@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from branching import samples
+from branching import WEIGHTS, Branching, branching, by_channels, by_places, samples
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ukemi.slicing import slices_of
 
 READINGS = ("paper", "released", "set-mean", "nnslicer")
+Gather = Callable[[Tensor], Tensor]
 Joining = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -129,6 +130,67 @@ def test_the_spelling_of_a_call_changes_nothing(plain: Joining, spelled: Joining
     found = slices_of(again, data, reading=reading)
     for name, contribution in wanted.contributions.items():
         assert contribution.any() and found.contributions[name].equal(contribution)
+
+
+class Averaging(Branching):
+    """`Branching` with its average pool, which covers the whole map, in other words."""
+
+    def __init__(self, mean: Gather) -> None:
+        super().__init__()
+        self.mean = mean
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.pool(F.relu(self.norm(self.stem(x))))
+        return self.head(self.mean(torch.cat([self.block(x) + x, self.side(x)], 1)))
+
+
+@pytest.mark.parametrize(
+    "mean",
+    [
+        lambda x: x.flatten(2).mean(-1),
+        lambda x: x.view(x.size(0), x.size(1), -1).mean(2),
+        lambda x: x.mean(3).mean(2),
+        lambda x: torch.mean(x.mean(2), dim=-1),
+        lambda x: x.mean(3, keepdim=True).mean(2, keepdim=True).flatten(1),
+    ],
+    ids=["flattened", "viewed", "rows", "columns", "kept"],
+)
+def test_a_mean_over_all_places_equals_the_slow_one(mean: Gather) -> None:
+    model, data, baseline = branching(), samples(9), samples(7)
+    spelled = Averaging(mean).double().eval()
+    spelled.load_state_dict(model.state_dict())
+    slow = {"paper": by_channels(model, data, baseline), "nnslicer": by_places(model, data, baseline, 0.2)}
+    for reading, wanted in slow.items():
+        found = slices_of(spelled, data, baseline=baseline, reading=reading, batch_size=4).contributions
+        for label, (signs, _) in wanted.items():
+            assert all(found[f"{name}.weight"][label].equal(signs[name]) for name in WEIGHTS), reading
+
+
+@pytest.mark.parametrize("reading", READINGS)
+@pytest.mark.parametrize(
+    ("plain", "spelled"),
+    [
+        (lambda x: x.amax((2, 3)), lambda x: x.flatten(2).amax(-1)),
+        (lambda x: x.amax((2, 3)), lambda x: x.amax(3).amax(2)),
+        (lambda x: F.avg_pool2d(x, (1, 4)), lambda x: x.mean(3)),
+        (lambda x: F.max_pool2d(x, (4, 1)), lambda x: torch.amax(x, dim=-2)),
+    ],
+    ids=["flattened", "sides", "rows", "columns"],
+)
+def test_what_is_gathered_from_one_side_is_gathered_in_windows(plain: Gather, spelled: Gather, reading: str) -> None:
+    class Gathering(nn.Module):
+        def __init__(self, gather: Gather) -> None:
+            super().__init__()
+            self.conv, self.gather = nn.Conv2d(2, 3, 1), gather
+            self.head = nn.Linear(plain(torch.zeros(1, 3, 4, 4)).numel(), 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.gather(self.conv(x)).flatten(1))
+
+    one, other, data = Gathering(plain).double(), Gathering(spelled).double(), samples(6, 2)
+    other.load_state_dict(one.state_dict())
+    wanted, found = (slices_of(net, data, reading=reading).contributions for net in (one, other))
+    assert all(wanted[name].any() and found[name].equal(wanted[name]) for name in wanted)
 
 
 @pytest.mark.parametrize("reading", READINGS)

@@ -127,6 +127,7 @@ def test_the_size_is_said_before_and_a_full_disk_is_refused(
 ) -> None:
     config, model = settings(tmp_path / "a" / "run"), nn.Linear(500, 1000, bias=False)
     assert size_on_disk(config, model) == "history: the weights of the last 2 epochs, 2.0 MB each, 4.0 MB in all."
+    assert size_on_disk(config, nn.Linear(10, 30)).endswith(" 2 epochs, 1.3 kB each, 2.6 kB in all.")
     flags = ["--model", "lenet5", "--epochs", "1", "--batch-size", "2700", "--device", "cpu", "--history", "half"]
     assert command(["train", *flags, "--history-precision", "bfloat16", "--out", str(tmp_path / "b")]) == 0
     assert "history: the weights of the last 1 epochs" in " ".join(capsys.readouterr().err.split())

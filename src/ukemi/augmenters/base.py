@@ -14,8 +14,8 @@ from ukemi.errors import UserError
 from ukemi.fused import fusable
 from ukemi.models.inference import evaluating
 from ukemi.randomness import Stream
-from ukemi.ranks import Ranks
-from ukemi.schema import Schema
+from ukemi.ranks import Ranks, out_of_memory
+from ukemi.schema import Schema, called
 from ukemi.spaces import Space
 
 
@@ -56,7 +56,8 @@ class Augmenter(ABC):
 
     def __call__(self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int) -> Tensor:
         """The images to train on, `[N, C, H, W]` in [0, 1]. The first batch's pixels are checked, as the most common
-        mistake is to give normalised ones; later ones are not, so that the device never waits."""
+        mistake is to give normalised ones, and so is what is made of them; later ones are not, so that the device
+        never waits."""
         check_rows("index", index, images)
         check_rows("labels", labels, images)
         epoch = whole("epoch", epoch)
@@ -64,9 +65,30 @@ class Augmenter(ABC):
             raise UserError(f"epoch: epochs count from 0, but {epoch} was given.")
         if not self._admitted:
             check_pixels(images)
-            self._admitted = True
         with evaluating(model):  # what anyone's own method asks of the model should leave no trace in its statistics
-            return self.augment(model, images, labels.long(), index, epoch)
+            asked = self.augment if self._admitted else self._first
+            made = asked(model, images, labels.long(), index, epoch)
+        self._check_made(made, len(images))
+        return made
+
+    def _first(self, *given: Any) -> Tensor:
+        """What fails in anyone's own method is said in a sentence. Later it is raised as it is: a step that is captured
+        as a graph may fail and then run without."""
+        try:
+            return called(self.augment, "augmenter", *given)
+        except UserError as error:
+            if error.__cause__ is not None and out_of_memory(error.__cause__):
+                raise error.__cause__ from None  # ranks have to agree on that
+            raise
+
+    def _check_made(self, made: Any, count: int) -> None:
+        name = type(self).__name__
+        if not isinstance(made, Tensor) or not made.is_floating_point() or made.ndim != 4 or len(made) != count:
+            given = f"{made.dtype} {list(made.shape)}" if isinstance(made, Tensor) else f"a {type(made).__name__}"
+            raise UserError(f"augmenter: {name} should give images [{count}, C, H, W] in float, but it gave {given}.")
+        if not self._admitted:
+            check_pixels(made.detach(), f"augmenter: {name}")
+            self._admitted = True
 
     @abstractmethod
     def augment(self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int) -> Tensor:

@@ -108,10 +108,12 @@ def _check(config: DefendConfig) -> dict[str, AdversarialSet]:
         if name in TRAINING and config.run is None:
             raise UserError(f"defences: {name} trains the network anew, so a run folder is needed.")
     check_folder(_out(config))
-    with field_called("sets", "adversarial-set"):
-        saved = {name: read_set(path) for path, name in _names(config.sets).items()}
-        for one in saved.values():
-            as_data(one)
+    saved = {}
+    for path, name in _names(config.sets).items():
+        with field_called("sets", "adversarial-set"):
+            saved[name] = read_set(path)
+        with field_called(f"sets: {path}", "adversarial-set"):
+            as_data(saved[name])
     return saved
 
 

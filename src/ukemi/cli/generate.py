@@ -48,7 +48,8 @@ class GenerateConfig(SearchSettings, UncertainConfig):
     gallery: int = Field(12, ge=0)
     """How many inputs the page shows."""
     out: Path | None = None
-    """Where to write; default: RUN/generated/PATTERN-GOAL, or ./generated/PATTERN-GOAL."""
+    """Where to write; default: RUN/generated/PATTERN-GOAL, or ./generated/PATTERN-GOAL; of another part than test with
+    -SPLIT behind it."""
 
 
 def run(arguments: list[str]) -> int:
@@ -94,7 +95,8 @@ def run(arguments: list[str]) -> int:
 
 
 def _out(config: GenerateConfig) -> Path:
-    name = Path("generated") / f"{config.pattern.upper()}-{config.goal}"
+    part = "" if config.split == "test" else f"-{config.split}"
+    name = Path("generated") / f"{config.pattern.upper()}-{config.goal}{part}"
     return config.out or (name if config.run is None else config.run / name)
 
 

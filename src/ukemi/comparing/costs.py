@@ -30,7 +30,7 @@ class Cost:
     """of a training step"""
     backwards: float
     after: float = 0.0
-    """passes of a repair that follows"""
+    """passes of a repair that follows, at most"""
 
     def until(self, epochs: int) -> float:
         """Forward and backward passes per image of so many epochs, and of what follows."""
@@ -73,7 +73,8 @@ def cost_of(one: Planned, data: Data) -> Cost:
         scoring.append((augmenter.forwards - before) / len(rows) + alone)
     if one.then is None:
         return Cost(tuple(scoring), step[0], step[1])
-    return Cost(tuple(passes + DRAWS for passes in scoring), step[0], step[1], after=2 * RETRAINED)
+    # every image, and at most one variant of each that fools, forwards and backwards
+    return Cost(tuple(passes + DRAWS for passes in scoring), step[0], step[1], after=2 * 2 * RETRAINED)
 
 
 @contextmanager

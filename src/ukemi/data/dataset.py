@@ -63,6 +63,7 @@ class Data:
 
     def take(self, positions: Tensor) -> "Data":
         """The samples at `positions`, with their identities."""
+        positions = self._checked(positions)
         images = self.images[positions] if isinstance(self.images, Tensor) else _Rows(self.images, positions)
         groups = None if self.groups is None else self.groups[positions]
         return replace(self, images=images, labels=self.labels[positions], index=self.index[positions], groups=groups)
@@ -80,10 +81,26 @@ class Data:
 
     def batch(self, positions: Tensor, device: torch.device | str) -> Batch:
         """The samples at `positions` as a batch on `device`; where the pixels are elsewhere, only these rows travel."""
+        positions = self._checked(positions)
         images = self.images[positions.to(self.labels.device)]
         if torch.device(device).type == "cuda" and images.device.type == "cpu":
             images = images.pin_memory()
         return self._with(images, positions, device)
+
+    def _checked(self, positions: Tensor) -> Tensor:
+        """Whole numbers `[n]`, or a mask of all samples as such. A GPU would have to be waited for, so nobody looks at
+        numbers there: below 0 they count from the end, beyond it the device itself stops."""
+        kind = positions.dtype if isinstance(positions, Tensor) and positions.ndim == 1 else None
+        if kind == torch.bool and len(positions) == len(self):
+            return positions.nonzero().flatten()
+        if kind not in (torch.int32, torch.int64):
+            given = f"{positions.dtype} {list(positions.shape)}" if isinstance(positions, Tensor) else repr(positions)
+            raise UserError(f"positions: an int64 tensor [n] is needed, but {given} was given.")
+        if positions.device.type == "cpu" and len(positions):
+            for number in map(int, positions.aminmax()):
+                if not 0 <= number < len(self):
+                    raise UserError(f"positions: they go from 0 to {len(self) - 1}, but {number} is among them.")
+        return positions
 
     def _with(self, images: Tensor, positions: Tensor, device: torch.device | str) -> Batch:
         images, positions = images.to(device, non_blocking=True), positions.to(self.labels.device)
@@ -252,8 +269,8 @@ def check_pixels(images: Tensor, name: str = "images") -> Tensor:
         bad = ~images.isfinite().flatten(1).all(1)
         raise UserError(f"{name}: image {int(bad.nonzero()[0])} has a pixel that is NaN or infinite.")
     if low < 0 or high > 1:
-        raise UserError(
-            f"{name}: pixels should lie in [0, 1], but {low:g} to {high:g} was given"
-            " (normalisation belongs into the model: ukemi.Normalize)."
-        )
+        as_bytes = low >= 0 and 8 < high <= 255  # no usual normalisation reaches so far
+        hint = "those of 0 to 255 belong into uint8, or divided by 255"
+        hint = hint if as_bytes else "normalisation belongs into the model: ukemi.Normalize"
+        raise UserError(f"{name}: pixels should lie in [0, 1], but {low:g} to {high:g} was given ({hint}).")
     return images

@@ -52,7 +52,9 @@ def _made(name: str, arguments: dict[str, Any]) -> nn.Module:
     with current_directory():
         factory = imported(name, "model")
         if not callable(factory) or isinstance(factory, nn.Module):
-            raise UserError(f"model: {name!r} should be a function or class that makes a network, not one itself.")
+            kind = type(factory).__name__
+            other = "not one itself" if isinstance(factory, nn.Module) else f"but it is of type {kind}"
+            raise UserError(f"model: {name!r} should be a function or class that makes a network, {other}.")
         _check_arguments(name, factory, arguments)
         try:
             network = factory(**arguments)

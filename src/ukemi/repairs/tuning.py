@@ -31,11 +31,10 @@ Runs = Sequence[tuple[int | None, slice]]
 
 
 def trainable_layers(model: nn.Module) -> list[KeyLayer]:
-    """Layers with weights that may be trained, in the order of execution."""
-    parameters = dict(model.named_parameters())
-    return [
-        layer for layer in key_layers(model) if layer.weight in parameters and parameters[layer.weight].requires_grad
-    ]
+    """Layers with weights that may be trained, in the order of execution; some may share one."""
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    layers = key_layers(model, tied=True)
+    return [layer for layer in layers if layer.weight in parameters and parameters[layer.weight].requires_grad]
 
 
 def target_layer(model: nn.Module, p: int = 1) -> KeyLayer:
@@ -154,7 +153,7 @@ class Tuner:
         # on the device once, not in every step; contributions are not needed and four times as large
         self.slices = None if slices is None else replace(slices, contributions={}).to(home_of(model))
         self.weights = {layer.weight: model.get_parameter(layer.weight) for layer in layers}
-        self.optimiser = torch.optim.Adam(list(self.weights.values()), lr=rate)
+        self.optimiser = torch.optim.Adam(list(dict.fromkeys(self.weights.values())), lr=rate)
 
     def step(self, images: Tensor, labels: Tensor, targets_NO: Tensor) -> Tensor:
         """One update; the mean loss before it, `[]`."""

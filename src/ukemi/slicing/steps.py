@@ -18,6 +18,7 @@ from ukemi.slicing.windows import Pair, Window, even, of_convolution, pair
 
 Shape = tuple[int, ...]
 """of one sample's tensor: `(units,)` or `(channels, H, W)`"""
+GATHERED = "only places of maps may be pooled, all of them or in windows"
 
 
 @dataclass(frozen=True)
@@ -246,16 +247,38 @@ class _Reader:
         )
 
     def _gathered(self, node: fx.Node, module: nn.Module | None) -> Step:
-        """Pools whose windows follow from the sizes, and means and maxima over all places."""
-        source = self._one(node)
-        before, after = self._shape(source[0]), self._shape(node.name)
-        named = node.kwargs.get("axis", ())  # numpy's word, which torch.mean takes too
-        dims = setting(node, module, 1, "dim", named) if one_of(node, module, known.MEANS + known.LARGEST) else (2, 3)
-        if len(before) != 3 or sorted(d % 4 for d in _listed(dims)) != [2, 3]:
-            raise self.refused(node, "only places of maps may be pooled, all of them or in windows")
-        kinds = (nn.AdaptiveMaxPool2d, known.ADAPTIVE_POOLS[-1], *known.LARGEST)
-        window = even(_places(before), _places(after) if len(after) == 3 else (1, 1))
-        return Pooled(node.name, source, _named(node, module), one_of(node, module, kinds), window)
+        """Pools whose windows follow from the sizes, and means and maxima over places."""
+        kinds = next((kinds for kinds in (known.MEANS, known.LARGEST) if one_of(node, module, kinds)), ())
+        source = self._map_of(node, kinds) if kinds else self._one(node)[0]
+        inside, left = self._shape(source), self._shape(node.name)[1:]
+        if len(inside) != 3:
+            raise self.refused(node, GATHERED)
+        if not left or prod(left) == 1:
+            left = 1, 1
+        elif len(left) == 1:  # one side is left of the map
+            left = (left[0], 1) if self._dims(node) == [3] else (1, left[0])
+        largest = one_of(node, module, (nn.AdaptiveMaxPool2d, known.ADAPTIVE_POOLS[-1], *known.LARGEST))
+        return Pooled(node.name, (source,), _named(node, module), largest, even(_places(inside), (left[0], left[1])))
+
+    def _map_of(self, node: fx.Node, kinds: tuple[Any, ...]) -> str:
+        """The map that a mean or maximum is taken of. One of all places may be taken side by side, `x.mean(3).mean(2)`,
+        or of a row of them, `x.flatten(2).mean(-1)`: it is one of the map before."""
+        (source,), dims = self._one(node, (2, 3, 4)), self._dims(node)
+        if not dims or min(dims) < 2:
+            raise self.refused(node, GATHERED)
+        at, whole = node, prod(self._shape(node.name)[1:]) == 1
+        while whole and one_of(at, module_of(self.model, at), (*kinds, *known.SHAPING, nn.Flatten)):
+            at = at.all_input_nodes[0]
+            shape = self._shape(at.name)
+            if len(shape) == 3 and shape[0] == self._shape(source)[0]:
+                source = at.name
+        return source
+
+    def _dims(self, node: fx.Node) -> list[int]:
+        """Which dimensions a mean or maximum is taken over, counted from the front."""
+        given = setting(node, None, 1, "dim", node.kwargs.get("axis", ()))  # `axis` is numpy's word
+        (source,) = self._one(node, (2, 3, 4))
+        return sorted(d % len(self.shapes[source]) for d in _listed(given))
 
     def _softmaxed(self, node: fx.Node, module: nn.Module | None) -> Step:
         """At the end: a class's logit is what its output rests on."""

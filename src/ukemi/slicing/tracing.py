@@ -37,9 +37,10 @@ class KeyLayer:
     """how many neurons it has: units of a Linear, channels of a Conv2d"""
 
 
-def key_layers(model: nn.Module) -> list[KeyLayer]:
+def key_layers(model: nn.Module, *, tied: bool = False) -> list[KeyLayer]:
     """The layers with weights on the way to the logits, in the order of execution; one that runs twice stands where it
-    ran first. `key_layers(model)[-1 - p]` is the layer that DARE calls l_{r-p} (section 3.1.2).
+    ran first. `key_layers(model)[-1 - p]` is the layer that DARE calls l_{r-p} (section 3.1.2). Several that share one
+    weight have no slices of their own and are refused, unless `tied` ones will do.
 
     >>> net = nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
     >>> [(layer.name, layer.weight, layer.after) for layer in key_layers(net)]
@@ -53,7 +54,7 @@ def key_layers(model: nn.Module) -> list[KeyLayer]:
         if weight is None:
             raise UserError(f"model: the weight of layer {name!r} is computed from others, so it can't be sliced.")
         twin = owners.setdefault(weight, name)
-        if twin != name:
+        if twin != name and not tied:
             raise UserError(f"model: layers {twin!r} and {name!r} share one weight, so they can't be sliced.")
         end = _after(model, _last_call(model, graph, name))
         after = str(end.target) if end.op == "call_module" else end.name

@@ -129,5 +129,6 @@ def _bytes(config: TrainConfig, model: nn.Module) -> int:
 
 
 def _said(count: int) -> str:
-    unit, name = (10**9, "GB") if count >= 10**9 else (10**6, "MB")
+    units = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
+    unit, name = next((one for one in units if count >= one[0]), units[-1])
     return f"{count / unit:.1f} {name}"
