@@ -9,7 +9,9 @@ LIMIT = 1.1
 """STYX's training time over traditional training's, at most"""
 MEAN = "mean of the four"
 """what the paper plots: the mean over the models of its four mutators"""
-
+CLOCKED = "[styx-time-gpu.md](styx-time-gpu.md), [styx-time-cpu.md](styx-time-cpu.md).\n"
+BEYOND = (("pgd", "robustness", 100), ("carlini-wagner", "distance", 1), ("jsma", "robustness", 100))
+"""of each attack that the paper did not use: what is shown, times what"""
 
 WHY = """The paper's figures are higher, mostly on the MLPs. A likely reason: its tool attacks Keras models, whose loss
 clips probabilities near 0 and 1; behind the clip there is no gradient, and images that a model is sure of are not moved
@@ -51,7 +53,19 @@ class _Part:
         for model in self.models:
             if any(line["model"] == model for line in self.lines):
                 said += self._model(model)
-        return said + self._wins() + self._times() + self._open() + self._machines()
+        return said + self._printed() + self._wins() + self._times() + self._open() + self._machines()
+
+    def _printed(self) -> str:
+        """Which lines are less than whole."""
+        seeds: dict[str, list[str]] = {}
+        for line in self.lines:
+            if line.get("printed"):
+                seeds.setdefault(f"{line['model']}, {line['method']}", []).append(str(line["seed"]))
+        if not seeds:
+            return ""
+        said = "\nOf some lines only what the command printed is known, to a tenth of a point: accuracy and the three"
+        said += " attacks, not the norms, PGD, C&W and JSMA, which so have fewer seeds than n says, or none: "
+        return said + "; ".join(f"{name}, seed {', '.join(own)}" for name, own in seeds.items()) + ".\n"
 
     def _machines(self) -> str:
         made = sorted({f"{line['device']}, torch {line['torch']}, commit {line['commit']}" for line in self.lines})
@@ -117,12 +131,11 @@ class _Part:
                 robust = self._values(model, method, lambda line, attack=attack: 100 * line["robustness"][attack])
                 shown = paper[attack].get(theirs)
                 cells.append(self._cell(robust, None if shown is None else 100 * shown))
-            cells.append(
-                self._cell(self._values(model, method, lambda line: 100 * line["beyond"]["pgd"]["robustness"]))
+            pgd, far, jsma = (
+                self._values(model, method, lambda line, to=to: _read(line, "beyond", *to[:2], scale=to[2]))
+                for to in BEYOND
             )
-            far = self._values(model, method, lambda line: line["beyond"]["carlini-wagner"]["distance"])
-            cells.append(self._cell(far, digits=3))
-            jsma = self._values(model, method, lambda line: 100 * line["beyond"]["jsma"]["robustness"])
+            cells += [self._cell(pgd), self._cell(far, digits=3)]
             seconds = self._values(model, method, lambda line: line["seconds"] if _alone(line) else None)
             epoch = self._values(model, method, lambda line: line["epoch_seconds"] if _alone(line) else None)
             cells += [self._cell(jsma), self._cell(seconds, paper["seconds"].get(theirs)), self._cell(epoch, digits=2)]
@@ -131,11 +144,12 @@ class _Part:
 
     def _norms(self, model: str) -> str:
         """The grid per norm."""
-        groups = [group for group in self.lines[0]["robustness"] if group not in self.attacks]
+        groups = list(dict.fromkeys(group for line in self.lines for group in line["robustness"]))
+        groups = [group for group in groups if group not in self.attacks]
         said = f"\n| {model}, per norm | {' | '.join(groups)} |\n" + "| --- " * (1 + len(groups)) + "|\n"
         for method in self._methods(model):
             found = [
-                self._values(model, method, lambda line, group=group: 100 * line["robustness"][group])
+                self._values(model, method, lambda line, group=group: _read(line, "robustness", group, scale=100))
                 for group in groups
             ]
             if found[0]:
@@ -175,9 +189,11 @@ class _Part:
         said = "\n### Training time over traditional training's\n\nMutation and the epochs (their number times their"
         said += " median), over the epochs of traditional training with the same seed on the same device; at most"
         said += f" {LIMIT} is wanted.\n\n"
+        every = {model: {name: self._ratio(model, name) for name in self.mutators} for model in self.models}
+        if self.size["images"] and not any(found for ratios in every.values() for found in ratios.values()):
+            return said + "These lines shared their device; time was measured apart: " + CLOCKED
         said += f"| model | {MEAN} | slowest mutator | within the limit |\n" + "| --- " * 4 + "|\n"
-        for model in self.models:
-            ratios = {name: self._ratio(model, name) for name in self.mutators}
+        for model, ratios in every.items():
             if not all(ratios.values()):
                 said += f"| {model} | open | | |\n"
                 continue
@@ -201,6 +217,14 @@ class _Part:
                 if lacking and method != MEAN:
                     said.append(f"{model}, {method}: seed {', '.join(lacking)}")
         return "\n### Open\n\n" + ("".join(f"- {one}\n" for one in said) if said else "Nothing.\n")
+
+
+def _read(line: Line, *path: str, scale: float) -> float | None:
+    """A number of a line, if it is known."""
+    found: Any = line
+    for name in path:
+        found = found.get(name, {})
+    return None if found == {} else scale * found
 
 
 def _alone(*lines: Line) -> bool:

@@ -81,7 +81,21 @@ def test_devices_share_a_table_but_their_seconds_are_not_compared() -> None:
 def test_seconds_on_a_shared_device_are_left_out() -> None:
     alone = complete("mnist MLP", 0.6, 0.5, 0.4)
     said = written([{**one, "shared": True} for one in alone])
-    assert "| 10.0 (32) |" in written(alone) and "| 10.0 (32) |" not in said and "| mnist MLP | open | | |" in said
+    assert "| 10.0 (32) |" in written(alone) and "| 10.0 (32) |" not in said
+    assert "time was measured apart" in said and "| mnist MLP | open | | |" not in said
+
+
+def test_lines_of_which_only_the_printed_part_is_known_count_where_they_can() -> None:
+    whole, part = complete("mnist MLP", 0.6, 0.5, 0.4), complete("mnist MLP", 0.7, 0.5, 0.4, seed=1)
+    assert "only what the command printed" not in written(whole)
+    for one in part:
+        one["robustness"] = {name: one["robustness"][name] for name in ("fgsm", "bim", "deepfool")}
+        one["printed"], one["shared"] = True, True
+        del one["beyond"], one["epoch_seconds"], one["mutation_seconds"]
+    said = written([*part, *whole])
+    assert "| adversarial | 2 | 90.0 ± 0.0 | 40.0 ± 0.0 (26) |" in said and "| 40.0 | 1.500 | 40.0 |" in said
+    assert "| adversarial | 40.0 | 40.0 | 40.0 |" in said  # per norm: one seed
+    assert "mnist MLP, adversarial, seed 1; mnist MLP, zero, seed 1" in said and "printed is known" in said
 
 
 def test_lines_without_attacks_become_a_table_of_times_alone() -> None:
