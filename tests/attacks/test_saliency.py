@@ -148,13 +148,22 @@ def test_batch_mates_change_nothing_and_passes_are_counted(tiny_net: nn.Module) 
     handle.remove()
     assert sum(seen) == int(together.forwards.sum())
     assert (together.distance[:3] == 0).all() and (together.forwards[:3] == 1).all()
-    solved = together.success
-    assert torch.equal(together.backwards[solved], together.forwards[solved] - 1)
+    assert torch.equal(together.backwards, 2 * together.forwards)
+    assert (together.forwards[3:] > 1).all() and together.success[3:].any()
     for row in range(9):
         rows = torch.tensor([row])
         alike(jsma(model, images[rows], labels[rows], theta=0.5, gamma=0.05), together, rows)
     order = torch.randperm(9)
     alike(jsma(model, images[order], labels[order], theta=0.5, gamma=0.05), together, order)
+
+
+def test_a_step_takes_one_forward_pass_and_two_backward(trained: Case) -> None:
+    model, images, labels = trained
+    black = torch.zeros_like(images)  # so that every step changes two features that were not changed before
+    found = jsma(model, black, labels, gamma=0.1, targets=(labels + 1) % 10)
+    steps = changed_features(black, found)[found.success] // 2
+    assert int(steps.max()) > 1 and torch.equal(found.forwards[found.success], steps + 1)
+    assert torch.equal(found.backwards, 2 * found.forwards)
 
 
 @pytest.mark.parametrize("width", [2, 5, 64])

@@ -89,7 +89,7 @@ class Victim:
     def answers(self, images: Tensor, *, settle: bool = True) -> Tensor:
         """The same; who calls it counts the passes, and calls `settle` where that is not done here."""
         with torch.no_grad():
-            found = _joined([self._passed(part) for part in self._parts(images)])
+            found = joined([self._passed(part) for part in self._parts(images)])
         if settle:
             self.settle()
         return found
@@ -129,7 +129,7 @@ class Victim:
             with torch.enable_grad():
                 logits = self.passed(leaf)
             found.append((*pull(logits, leaf, own), logits.detach()))
-        values, slopes, logits = (_joined(column) for column in zip(*found, strict=True))
+        values, slopes, logits = (joined(column) for column in zip(*found, strict=True))
         return values, slopes, logits
 
     def _parts(self, rows: Tensor) -> Sequence[Tensor]:
@@ -147,7 +147,7 @@ class Victim:
             with torch.enable_grad():
                 logits = self._passed(leaf)
             found.append(pulled_back(logits, leaf, weigh(logits.detach(), own)))
-        return _joined(found)
+        return joined(found)
 
     def fooled(self, logits: Tensor, rows: Tensor) -> Tensor:
         """Which of these answers are what the attack wants, bool `[n]`; logits that are not finite are an error."""
@@ -202,7 +202,8 @@ def pulled_back(outputs: Tensor, leaf: Tensor, weights: Tensor, **options: bool)
     )
 
 
-def _joined(parts: Sequence[Tensor]) -> Tensor:
+def joined(parts: Sequence[Tensor]) -> Tensor:
+    """One after the other; a single part as it is."""
     return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 

@@ -50,8 +50,9 @@ def jsma(
 
     Features at their bound leave. At most a share `gamma` of the features changes; once that is used up, only features
     that have changed already move on. Untargeted, each step aims at the class that is then the most likely but the
-    label, and any error counts. `distance` is in L2; `changed_features` counts the features. A step takes two forward
-    and two backward passes. Nothing is random here: `index` is taken so that every attack can be called alike.
+    label, and any error counts. `distance` is in L2; `changed_features` counts the features. A step takes one forward
+    and two backward passes, and one more sees that the last one solved it. Nothing is random here: `index` is taken so
+    that every attack can be called alike.
     """
     with attacking(model):
         admitted(images, labels, targets, index)
@@ -83,7 +84,6 @@ class _Front:
 
     rows: Tensor
     images: Tensor
-    logits: Tensor
     aims: Tensor
     """labels, or targets"""
     changed: Tensor
@@ -130,12 +130,10 @@ def _attack(victim: Victim, theta: float, most: int, *, weighted: bool) -> Attac
 
 def _front(victim: Victim, originals: Tensor) -> _Front:
     rows = torch.arange(len(originals), device=originals.device)
-    logits = victim.logits(victim.originals, rows)
-    nothing = torch.zeros_like(originals, dtype=torch.bool)
-    solved, none = victim.fooled(logits, rows), torch.zeros_like(rows, dtype=torch.bool)
+    changed, no = torch.zeros_like(originals, dtype=torch.bool), torch.zeros_like(rows, dtype=torch.bool)
     counts = (victim.forwards.clone(), victim.backwards.clone())
     # copies of what is the caller's: a step writes into what it finds
-    return _Front(rows, originals.clone(), logits, victim.aims.clone(), nothing, solved, none, none.clone(), *counts)
+    return _Front(rows, originals.clone(), victim.aims.clone(), changed, no, no.clone(), no.clone(), *counts)
 
 
 def _settle(victim: Victim, front: _Front, found: Tensor, success: Tensor) -> None:
@@ -145,40 +143,44 @@ def _settle(victim: Victim, front: _Front, found: Tensor, success: Tensor) -> No
 
 
 def _step(victim: Victim, theta: float, most: int, weighted: bool, width: int | None, front: _Front) -> None:
-    """Two features more of every sample that is open; with a `width` nothing in here waits for the device."""
-    shape = victim.originals.shape[1:]
-    gains_n2D = _gains(victim, front, weighted) * (1 if theta > 0 else -1)
+    """Who is solved by now, and two features more of every other sample; with a `width` nothing in here waits for the
+    device."""
+    logits, gains_n2D = _gains(victim, front, weighted)
+    gains_n2D = gains_n2D * (1 if theta > 0 else -1)
     room_nD = front.images < 1 if theta > 0 else front.images > 0
     spent_n1 = front.changed.sum(1, keepdim=True) > most - 2
     allowed_nD = room_nD & (front.changed | ~spent_n1)
     pairs_n2, wide_n = _weighed(gains_n2D[:, 0], -gains_n2D[:, 1], allowed_nD, width)
     pairs_n2 = pairs_n2.where(pairs_n2 >= 0, _raising(gains_n2D[:, 0], allowed_nD))
-    open_n = ~(front.solved | front.ended | front.wide)
-    front.wide = front.wide | (open_n & wide_n)
+    open_n, reached_n = ~(front.solved | front.ended | front.wide), victim.reached(logits, front.aims)
+    front.wide = front.wide | (open_n & wide_n & ~reached_n)
     open_n = open_n & ~front.wide
-    going_n = open_n & (pairs_n2[:, 0] >= 0)
-    front.ended = front.ended | (open_n & ~going_n)
+    front.solved = front.solved | (open_n & reached_n)
+    left_n = open_n & ~reached_n
+    going_n = left_n & (pairs_n2[:, 0] >= 0)
+    front.ended = front.ended | (left_n & ~going_n)
     places_n2 = pairs_n2.clamp(min=0)
     at_n2 = front.images.gather(1, places_n2)
     moved_n2 = torch.where(going_n[:, None], (at_n2 + theta).clamp(0, 1), at_n2)
     front.images = front.images.scatter(1, places_n2, moved_n2)
     front.changed = front.changed.scatter(1, places_n2, front.changed.gather(1, places_n2) | going_n[:, None])
-    logits = victim.answers(front.images.unflatten(1, shape))
-    front.logits = torch.where(going_n[:, None], logits, front.logits)
-    front.solved = front.solved | (going_n & victim.reached(logits, front.aims))
-    front.forwards = front.forwards + open_n + going_n
+    front.forwards = front.forwards + open_n
     front.backwards = front.backwards + 2 * open_n
 
 
-def _gains(victim: Victim, front: _Front, weighted: bool) -> Tensor:
-    """The gradients `[n, 2, D]` of the logit that is aimed at and of the others'."""
-    own_n1 = front.aims[:, None]
-    if victim.targets is None:
-        own_n1 = front.logits.scatter(1, own_n1, -torch.inf).argmax(1, keepdim=True)
-    aim_nK = torch.zeros_like(front.logits, dtype=front.images.dtype).scatter(1, own_n1, 1)
-    rest_nK = front.logits.scatter(1, own_n1, -torch.inf).softmax(1) if weighted else 1 - aim_nK
-    images = front.images.unflatten(1, victim.originals.shape[1:])
-    return uncounted_slopes(victim, images, torch.stack([aim_nK, rest_nK], 1))[1].flatten(2)
+def _gains(victim: Victim, front: _Front, weighted: bool) -> tuple[Tensor, Tensor]:
+    """The logits, and the gradients `[n, 2, D]` of the one that is aimed at and of the others'."""
+
+    def mixed(logits: Tensor, at: slice) -> Tensor:
+        own_n1 = front.aims[at, None]
+        if victim.targets is None:
+            own_n1 = logits.scatter(1, own_n1, -torch.inf).argmax(1, keepdim=True)
+        aim_nK = torch.zeros_like(logits, dtype=front.images.dtype).scatter(1, own_n1, 1)
+        rest_nK = logits.scatter(1, own_n1, -torch.inf).softmax(1) if weighted else 1 - aim_nK
+        return torch.stack([aim_nK, rest_nK], 1)
+
+    logits, slopes = uncounted_slopes(victim, front.images.unflatten(1, victim.originals.shape[1:]), 2, mixed)
+    return logits, slopes.flatten(2)
 
 
 def _raising(aims_nD: Tensor, allowed_nD: Tensor) -> Tensor:

@@ -1,9 +1,11 @@
 """Gradients of several mixtures of a model's logits at once, in bounded memory."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-from ukemi.attacks.base import Victim, leaf_of, pulled_back
+from ukemi.attacks.base import Victim, joined, leaf_of, pulled_back
 from ukemi.models.inference import rows_per_pass
 
 _FEW = 2
@@ -18,19 +20,23 @@ def slopes(victim: Victim, images: Tensor, rows: Tensor, mixtures_nMK: Tensor) -
     once = torch.ones_like(rows)
     victim.forwards.index_add_(0, rows, once)
     victim.backwards.index_add_(0, rows, once * mixtures_nMK.shape[1])
-    return uncounted_slopes(victim, images, mixtures_nMK)
+    return uncounted_slopes(victim, images, mixtures_nMK.shape[1], lambda _logits, at: mixtures_nMK[at])
 
 
-def uncounted_slopes(victim: Victim, images: Tensor, mixtures_nMK: Tensor) -> tuple[Tensor, Tensor]:
-    """The same; who calls it counts the passes."""
-    chunk = rows_per_pass((mixtures_nMK.shape[1], *images.shape[1:]), images.device)
+def uncounted_slopes(
+    victim: Victim, images: Tensor, many: int, mixed: Callable[[Tensor, slice], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """The same for `many` sums that `mixed(logits [m, K], where these m rows stand)` says, `[m, M, K]`; who calls it
+    counts the passes."""
+    chunk = rows_per_pass((many, *images.shape[1:]), images.device)
     found = []
-    for part, weights in zip(images.split(chunk), mixtures_nMK.split(chunk), strict=True):
-        leaf = leaf_of(part)
+    for start in range(0, max(1, len(images)), chunk):
+        at = slice(start, start + chunk)
+        leaf = leaf_of(images[at])
         with torch.enable_grad():
             logits = victim.passed(leaf)
-        found.append((logits.detach(), _all_at_once(logits, leaf, weights)))
-    logits, gradients = (torch.cat(column) for column in zip(*found, strict=True))
+        found.append((logits.detach(), _all_at_once(logits, leaf, mixed(logits.detach(), at))))
+    logits, gradients = (joined(column) for column in zip(*found, strict=True))
     return logits, gradients
 
 
