@@ -51,8 +51,8 @@ class DareSizes(Schema):
     """How much is done in every cell: as in the paper, but for the steps of C&W and what is attacked white-box."""
 
     place: ClassVar[str] = "sizes"
-    epochs: int = Field(200, ge=2)
-    """of the base run"""
+    epochs: int = Field(200, ge=3)
+    """of the base run; of 3 the history is one epoch beside the last"""
     tuning: int = Field(20000, ge=1)
     """images that tune, for every method; the paper: the training set's size less 10,000, where there are so many"""
     choosing: int = Field(5000, ge=1)
