@@ -257,8 +257,8 @@ def attacking(model: nn.Module) -> Iterator[None]:
         yield
 
 
-def admitted(images: Tensor, labels: Tensor, targets: Tensor | None = None, index: Tensor | None = None) -> Tensor:
-    """Checks what enters an attack, in one sentence each, and gives the samples' index `[N]` (default: 0 to N - 1).
+def admitted(images: Tensor, labels: Tensor, targets: Tensor | None = None, index: Tensor | None = None) -> None:
+    """Checks what enters an attack, in one sentence each.
 
     Pixels in [0, 1], one label per image, targets that are not the labels; what the model gives is for `Victim`.
     """
@@ -277,7 +277,11 @@ def admitted(images: Tensor, labels: Tensor, targets: Tensor | None = None, inde
         check_pixels(images)
         if targets is not None and bool((targets == labels).any()):
             raise UserError("targets: a target should differ from its label.")
-    return torch.arange(count, device=images.device) if index is None else index.to(images.device)
+
+
+def numbered(images: Tensor, index: Tensor | None) -> Tensor:
+    """The samples' index `[N]`, by which what is random is keyed; default: 0 to N - 1."""
+    return torch.arange(len(images), device=images.device) if index is None else index.to(images.device)
 
 
 def _check_tensors(**given: object) -> None:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from ukemi.attacks.base import Attacked, Norm, Victim, admitted, attacking, up_the_odds, up_the_odds_for
+from ukemi.attacks.base import Attacked, Norm, Victim, admitted, attacking, numbered, up_the_odds, up_the_odds_for
 from ukemi.attacks.norms import Ball, Epsilon, length, radius_of
 
 
@@ -27,12 +27,12 @@ def fgsm(
     of adversarial training: Wong et al. 2020).
     """
     with attacking(model):
-        index = admitted(images, labels, targets, index)
+        admitted(images, labels, targets, index)
         images = images.detach()
         radius_N = radius_of(epsilon, images, norm)
         victim = Victim(model, images, labels, targets)
         ball = Ball(images, radius_N, norm)
-        start = ball.random(index, seed=seed) if random_start else images
+        start = ball.random(numbered(images, index), seed=seed) if random_start else images
         slopes = victim.climb(start, up_the_odds if targets is None else up_the_odds_for)
         found = ball.stepped(start, slopes, radius_N * 1.25) if random_start else ball.edge(slopes)
         success_N = victim.reached(victim.answers(found, settle=False), victim.aims)

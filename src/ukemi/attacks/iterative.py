@@ -11,7 +11,7 @@ from math import isfinite
 import torch
 from torch import Tensor, nn
 
-from ukemi.attacks.base import Attacked, Norm, Victim, admitted, attacking, rising_odds, rising_odds_for
+from ukemi.attacks.base import Attacked, Norm, Victim, admitted, attacking, numbered, rising_odds, rising_odds_for
 from ukemi.attacks.norms import Ball, Epsilon, length, radius_of
 from ukemi.errors import UserError
 from ukemi.models.repeated import Repeated
@@ -85,7 +85,8 @@ def pgd(
     """
     _check(steps, step_size, restarts, random_start, zero_start)
     with attacking(model):
-        index = admitted(images, labels, targets, index)
+        admitted(images, labels, targets, index)
+        index = numbered(images, index)
         images = images.detach()
         radius_N = radius_of(epsilon, images, norm)
         victim = Victim(model, images, labels, targets)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ukemi.attacks.base import Attacked, Norm, Victim, admitted, attacking
+from ukemi.attacks.base import Attacked, Norm, Victim, admitted, attacking, numbered
 from ukemi.attacks.norms import Epsilon, length, radius_of
 from ukemi.errors import UserError
 
@@ -40,7 +40,8 @@ def minimal(
     if _takes(attack, "norm"):
         options["norm"] = norm
     with attacking(model):
-        index = admitted(images, labels, targets, index)
+        admitted(images, labels, targets, index)
+        index = numbered(images, index)
         images = images.detach()
         ceiling_N = radius_of(high, images, norm, "high")
         victim = Victim(model, images, labels, targets)

@@ -5,7 +5,7 @@ from math import sqrt
 import torch
 from torch import Tensor, nn
 
-from ukemi.attacks.base import Attacked, Victim, admitted, attacking, log_odds, log_odds_for
+from ukemi.attacks.base import Attacked, Victim, admitted, attacking, log_odds, log_odds_for, numbered
 from ukemi.attacks.norms import Ball, Epsilon, length, radius_of
 from ukemi.errors import UserError
 from ukemi.randomness import Stream, uniform
@@ -40,7 +40,8 @@ def square(
     if not 0 < area <= 1:
         raise UserError(f"area: it should lie above 0 and at most at 1, but {area} was given.")
     with attacking(model):
-        index = admitted(images, labels, targets, index)
+        admitted(images, labels, targets, index)
+        index = numbered(images, index)
         images = images.detach()
         ball = Ball(images, radius_of(epsilon, images, "linf"), "linf")
         victim = Victim(model, images, labels, targets)

@@ -30,7 +30,7 @@ def check_head(model: nn.Module, images: Tensor, classes: int) -> int:
 
 def are_probabilities(outputs_NK: Tensor) -> bool:
     """Whether no output is below 0 and every row adds up to 1."""
-    return bool(((outputs_NK >= 0).all(1) & ((outputs_NK.sum(1) - 1).abs() < 1e-4)).all())
+    return not bool((outputs_NK < 0).any()) and bool(((outputs_NK.sum(1) - 1).abs() < 1e-4).all())
 
 
 def gives_probabilities(model: nn.Module, images: Tensor) -> bool:

@@ -35,12 +35,15 @@ def scoring(model: nn.Module, device: torch.device) -> Iterator[None]:
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Evaluation mode; every module's mode is as before afterwards."""
     modes = [(module, module.training) for module in model.modules()]
-    model.eval()
+    # written only where it differs: a module takes its time over every attribute, longer than a launch
+    if any(mode for _, mode in modes):
+        model.eval()
     try:
         yield
     finally:
         for module, mode in modes:
-            module.training = mode
+            if module.training != mode:
+                module.training = mode
 
 
 def recording(device: torch.device) -> bool:
@@ -74,8 +77,8 @@ def logits(model: nn.Module, images: Tensor, chunk: int) -> Tensor:
 
 def right(logits_NK: Tensor, labels_N: Tensor) -> Tensor:
     """Which rows are classified right, bool `[N]`; a row with a logit that is not finite is wrong."""
-    finite_N = (logits_NK * 0).sum(1) == 0  # what is not finite gives NaN; fewer launches than asking each
-    return (logits_NK.argmax(1) == labels_N) & finite_N
+    nought_N = (logits_NK * 0).sum(1)  # NaN, which equals nothing, where a logit is not finite
+    return (logits_NK.argmax(1) != labels_N) == nought_N
 
 
 def default_chunk(image_shape: tuple[int, ...], device: torch.device) -> int:
