@@ -14,6 +14,7 @@ that is stopped, or killed, goes on where it was.
 import argparse
 import json
 import tomllib
+from collections.abc import Mapping
 from time import perf_counter
 
 from lines import HERE, Line, read
@@ -23,6 +24,7 @@ from ukemi.experiments import CellConfig, ExperimentConfig
 from ukemi.experiments.dare import NULLS, DareCell
 from ukemi.reports import dare_tables
 from ukemi.reports.dare_figure import heat_maps
+from ukemi.reports.experiment_answers import dare_answer
 from ukemi.reports.sections import Section
 
 INTRO = """# DARE, measured
@@ -49,8 +51,8 @@ sizes are in `benchmarks/dare.toml`. Mean ± standard deviation over n seeds, in
 
 
 def written(config: ExperimentConfig, lines: list[Line]) -> str:
-    """Every cell with lines of one size in tables of its own, then what is said over all of them."""
-    text = INTRO + "\n"
+    """What is said over all cells, then every cell with lines of one size in tables of its own."""
+    text = ""
     groups: dict[str, list[Line]] = {}
     for cell in config.cells:
         own = [line for line in lines if line["cell"] == cell.name]
@@ -62,7 +64,18 @@ def written(config: ExperimentConfig, lines: list[Line]) -> str:
             first, *more = of_cell(config, cell, group)
             text += first.markdown() + "".join(one.markdown(3) for one in more)
     last = (dare_tables.best_section(groups), dare_tables.variant_section(groups))
-    return (text + "".join(one.markdown() for one in last)).rstrip("\n") + "\n" + machines(lines)
+    text = f"{INTRO}\n{short(groups)}{text}" + "".join(one.markdown() for one in last)
+    return text.rstrip("\n") + "\n" + machines(lines)
+
+
+def short(groups: Mapping[str, list[Line]]) -> str:
+    """The answers, before the tables that they rest on."""
+    full = {name: lines for name, lines in groups.items() if any(line["method"] == "dare" for line in lines)}
+    shares = {name: lines for name, lines in full.items() if any(line["method"].startswith("q ") for line in lines)}
+    asked = {"effectiveness": full, "mining": full, "share": shares, "efficiency": full}
+    said = list(dict.fromkeys(one for part, some in asked.items() for one in dare_answer(part, some)))
+    listed = "## In short\n\n" + "".join(f"- {one}\n" for one in said)
+    return f"{listed}\n{dare_tables.short_section(full).markdown(3)}"
 
 
 def of_cell(config: ExperimentConfig, cell: CellConfig, lines: list[Line]) -> list[Section]:

@@ -52,6 +52,19 @@ def test_the_verdict_is_the_lead_over_the_better_control_seed_by_seed() -> None:
     assert dare_tables.verdict_section("c", missed).said[-1] == "No verdict: DARE lost too much accuracy."
 
 
+def test_a_cell_in_a_row_shows_how_far_each_kind_holds() -> None:
+    more = [*lines(), *(line("original", seed, 0.0) for seed in range(3)), line("adv cw", 0, 0.95)]
+    more += [line("adv bim", seed, 0.9) for seed in range(3)]
+    rows = dare_tables.short_section({"c": more, "bare": lines()}).table  # nothing to compare with: no row
+    assert rows is not None and len({len(row) for row in (rows.names, *rows.rows)}) == 1
+    minimal, white = rows.rows
+    assert minimal[:3] == ["c", "3", "frozen, minimal"]
+    # adv cw has one seed of three, so it is in no mean over all
+    assert minimal[3:8] == ["0.0", "60.0", "30.0 (null random)", "90.0 (adv bim)", "open"]
+    assert minimal[8] == "+26.7 points, more than twice its standard error (8.8 points)"
+    assert white[2:4] == ["white-box PGD 8/255", "50.0"] and "not more than" in white[8]
+
+
 def test_variants_are_relative_to_dare_with_the_same_seed() -> None:
     more = [*lines(), line("dare-s", 0, 0.25), line("dare-s", 2, 0.7)]
     rows = dare_tables.variant_section({"c": more}).table

@@ -34,7 +34,7 @@ def experiment_answer(found: Findings) -> list[str]:
         said = _uncertain(found, here)
     else:
         groups = {name: [line for line in found.lines if line["cell"] == name] for name in here}
-        said = _dare(found.config.part, groups)
+        said = dare_answer(found.config.part, groups)
     if found.open:
         said.append(f"{words.plural(found.open, 'piece')} not finished yet.")
     return said
@@ -69,7 +69,8 @@ def reached(lines: Lines, model: str) -> str:
     return said + (f"; open: {words.listed(left)}" if left else "") + "."
 
 
-def _dare(part: str, groups: Mapping[str, Lines]) -> list[str]:
+def dare_answer(part: str, groups: Mapping[str, Lines]) -> list[str]:
+    """What a part of DARE's experiment answers, cell by cell."""
     if part in ("share", "efficiency"):
         tell: Callable[[Lines], str] = best_share if part == "share" else takes
         return [f"{name}: {tell(lines)}" for name, lines in groups.items()]
