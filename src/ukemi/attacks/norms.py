@@ -169,19 +169,16 @@ def _safe(radius: Tensor, features: int) -> Tensor:
 def _thresholded(changes: Tensor, radius: Tensor) -> Tensor:
     """The nearest changes whose l1 length is `radius`, for rows that are longer: sign * max(|change| - t, 0).
 
-    t is such that what is left of the coordinates above it adds up to the radius. Begun with all coordinates, it only
-    rises, and those it passes drop out, until none does: exact, and a few rounds in practice (Michelot 1986).
+    t is such that what is left of the coordinates above it adds up to the radius: of the k largest, for the largest k
+    of which each is above its t (Duchi et al. 2008). Nothing here waits for a device, so that a step can be recorded.
     """
-    size_NF = changes.flatten(1).abs().double()
-    goal = radius.double()[:, None]
-    above = torch.ones_like(size_NF, dtype=torch.bool)
-    while True:
-        t = ((size_NF * above).sum(1, keepdim=True) - goal) / above.sum(1, keepdim=True)
-        fewer = above & (size_NF > t)
-        fewer = torch.where(fewer.any(1, keepdim=True), fewer, above)
-        if torch.equal(fewer, above):
-            return (size_NF - t).clamp(min=0).to(changes.dtype).view_as(changes).copysign(changes)
-        above = fewer
+    size_NF = changes.flatten(1).abs()
+    ranked_NF = size_NF.sort(1, descending=True).values.double()
+    over_NF = ranked_NF.cumsum(1) - radius.double()[:, None]
+    count_F = torch.arange(1, size_NF.shape[1] + 1, device=size_NF.device)
+    above_N1 = (ranked_NF * count_F > over_NF).sum(1, keepdim=True).clamp(min=1)
+    t_N1 = over_NF.gather(1, above_N1 - 1) / above_N1
+    return (size_NF.double() - t_N1).clamp(min=0).to(changes.dtype).view_as(changes).copysign(changes)
 
 
 def steepest(points: Tensor, gradient: Tensor, size: Tensor, norm: Norm) -> Tensor:
