@@ -43,7 +43,7 @@ def step(walk: Walk) -> None:
 @pytest.fixture(autouse=True)
 def _none_yet() -> None:
     calls.clear()
-    room._scratch.cache_clear()  # up to torch 2.11 a test whose recording failed leaves it unusable
+    room._scratch.cache_clear()  # after a recording that failed, torch 2.11 records nothing into it
 
 
 @DEVICES
