@@ -85,8 +85,8 @@ class Repeated(Generic[State]):
                     if made is not mine:
                         mine.copy_(made)
         except RuntimeError:
-            # a recording that failed leaves the generator in a state in which dropout can't draw (and, up to torch 2.11,
-            # its memory in use: nothing after it is recorded in this process, which takes longer but is right)
+            # a recording that failed leaves the generator in a state in which dropout can't draw (and, up to torch
+            # 2.11, its memory in use: nothing after it is recorded in this process, which takes longer but is right)
             generator.graphsafe_set_state(spare)
             self._able = False
         _give(state, held)  # nothing ran yet: what the step put there are places, not values
