@@ -17,6 +17,8 @@ WHY = """The paper's figures are higher, mostly on the MLPs. A likely reason: it
 clips probabilities near 0 and 1; behind the clip there is no gradient, and images that a model is sure of are not moved
 at all. Ours follow the log odds of the logits, which keep their gradient. The same network attacked both ways:
 [styx-masking-cpu.md](styx-masking-cpu.md).
+In l1 ours are other attacks too: a step is the steepest one, which moves the pixels of largest slope first; ART stepped
+along the gradient at that time, which reaches less with the same budget.
 """
 
 

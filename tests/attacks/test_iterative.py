@@ -285,19 +285,16 @@ def rate(found: Attacked) -> float:
 
 
 @pytest.mark.parametrize("share", [0.5, 1.0])
-@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("norm", NORMS)
 def test_foolbox_agrees(trained: Case, norm: Norm, share: float) -> None:
-    """Success rates in points; one point is 4 of the 400 images."""
+    """Success rates in points; one point is 4 of the 400 images. In l1 foolbox steps along the gradient, which is not
+    the steepest way there: ours should be the stronger."""
     foolbox = import_module("foolbox")
     model, images, labels = trained
     epsilon = BUDGETS[norm] * share
     wrapped = foolbox.PyTorchModel(model, bounds=(0, 1), device="cpu")
-    kind = foolbox.attacks
-    first, second, third = (
-        (kind.LinfFastGradientAttack, kind.LinfBasicIterativeAttack, kind.LinfPGD)
-        if norm == "linf"
-        else (kind.L2FastGradientAttack, kind.L2BasicIterativeAttack, kind.L2PGD)
-    )
+    kinds = (f"{norm.capitalize()}{kind}" for kind in ("FastGradientAttack", "BasicIterativeAttack", "PGD"))
+    first, second, third = (getattr(foolbox.attacks, kind) for kind in kinds)
 
     def theirs(attack: Any) -> float:
         torch.manual_seed(0)
@@ -314,7 +311,7 @@ def test_foolbox_agrees(trained: Case, norm: Norm, share: float) -> None:
             theirs(third(steps=20, rel_stepsize=0.125)),
         ),
     ]
-    assert all(abs(ours - other) <= 1 for ours, other in pairs), pairs
+    assert all(ours >= other - 1 and (norm == "l1" or ours <= other + 1) for ours, other in pairs), pairs
 
 
 @pytest.mark.parametrize("share", [0.5, 1.0])

@@ -53,6 +53,32 @@ def test_the_highest_loss_of_all_points_is_kept(attack: Any, early: bool, alone:
     assert torch.equal(found.images[0], points[values.argmax()])
 
 
+class Unsure(nn.Module):
+    """A network whose logits are no numbers, of every image or of those that are bright."""
+
+    def __init__(self, net: nn.Module, above: float) -> None:
+        super().__init__()
+        self.net, self.above = net, above
+
+    def forward(self, images: Tensor) -> Tensor:
+        bright = images.flatten(1).amax(1, keepdim=True) > self.above
+        return torch.where(bright, torch.nan, self.net(images))
+
+
+@pytest.mark.parametrize("above", [-1, 0.999])
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("attack", [bim, pgd])
+def test_success_is_that_of_the_image_where_logits_are_no_numbers(
+    attack: Any, early: bool, above: float, alone: Case
+) -> None:
+    model, images, labels = alone
+    images[0, 0, 0, 0] = 1
+    model = Unsure(model, above).eval()
+    found = attack(model, images, labels, epsilon=0.01, steps=3, early=early)
+    answers = model(found.images)
+    assert bool(found.success) == bool(answers.isnan().any() or answers.argmax() != labels)
+
+
 def test_every_restart_begins_elsewhere(alone: Case) -> None:
     model, images, labels = alone
     options = {"epsilon": 1e-3, "steps": 1, "restarts": 3, "zero_start": False}

@@ -140,10 +140,27 @@ def test_attack_takes_a_run_and_is_the_same_twice() -> None:
 def test_every_kind_of_attack_makes_a_page(attack: list[str]) -> None:
     """Without `index`, without success, and anyone's own."""
     assert run(["attack", *FEW, "--attack", *attack]) == 0
-    found = json.loads(Path("attack/attack.json").read_text())
+    (out,) = Path().glob("attack*")
+    found = json.loads((out / "attack.json").read_text())
     fooled = 0 if attack[0] == "fgsm" else found["fooled"]
     assert found["fooled"] == fooled and (found["median_distance"] is None) == (fooled == 0)
-    assert "<html" in Path("attack/page.html").read_text() and found["attack"]["name"] == attack[0]
+    assert "<html" in (out / "page.html").read_text() and found["attack"]["name"] == attack[0]
+
+
+def test_a_set_is_not_written_over_by_another_attack_or_part() -> None:
+    fast = ["--attack", "fgsm", "--epsilon", "0.1"]
+    assert run(["attack", *FEW, *PGD]) == 0
+    kept = Path("attack/adversarial.safetensors").read_bytes()
+    for flags, place in (
+        (fast, "attack-fgsm"),
+        ([*fast, "--split", "train"], "attack-fgsm-train"),
+        ([*PGD, "--split", "train"], "attack-pgd-train"),
+        (["--attack", "tiny_attacked:darker"], "attack-tiny_attacked.darker"),
+    ):
+        assert run(["attack", *FEW, *flags]) == 0
+        made = read_set(Path(place) / "adversarial.safetensors")
+        assert (made.attack, made.split) == (flags[1], "train" if "train" in flags else "test")
+    assert Path("attack/adversarial.safetensors").read_bytes() == kept
 
 
 def test_logits_that_are_not_finite_are_told(
@@ -167,12 +184,12 @@ def test_an_attack_without_a_budget_that_gives_up_is_no_robustness(capsys: pytes
         assert "more steps or searches may be needed, and this is not robustness" in " ".join(
             capsys.readouterr().out.split()
         )
-    for name in ("evaluation/evaluation.json", "attack/attack.json"):
+    for name in ("evaluation/evaluation.json", "attack-carlini-wagner/attack.json"):
         found = json.loads(Path(name).read_text())
         assert found["not_finite"] == 0 and "it has no budget, so it should fool nearly all" in found["notes"][0]
         assert found["notes"][0] in (Path(name).parent / "page.html").read_text().replace("&amp;", "&")
     assert run(["attack", *FEW, "--attack", "deepfool"]) == 0
-    assert json.loads(Path("attack/attack.json").read_text())["notes"] == []
+    assert json.loads(Path("attack-deepfool/attack.json").read_text())["notes"] == []
 
 
 def test_square_is_black_box(capsys: pytest.CaptureFixture[str]) -> None:
@@ -181,7 +198,7 @@ def test_square_is_black_box(capsys: pytest.CaptureFixture[str]) -> None:
         assert run(command) == 0
         said = capsys.readouterr().out
         assert "black-box: the attack is made for this very model" in said and "white-box" not in said
-    page, evaluated = (Path(folder, "page.html").read_text() for folder in ("attack", "evaluation"))
+    page, evaluated = (Path(folder, "page.html").read_text() for folder in ("attack-square", "evaluation"))
     assert "black-box; 95 % interval" in page and "white-box" not in page.lower()
     assert "Black-box: the attack is made for this very model, from its outputs alone" in page
     assert "Black-box: the attack is made for this very model" in evaluated and "white-box" not in evaluated.lower()
@@ -319,7 +336,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
     Path("file").write_text("")
     code, err = run(["attack", *FEW, *flags]), capsys.readouterr().err
     assert code == 2 and said in err and err.count("\n") == 1 and "Traceback" not in err
-    assert not Path("attack").exists()
+    assert not list(Path().glob("attack*"))
 
 
 @pytest.mark.parametrize(

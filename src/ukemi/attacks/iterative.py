@@ -149,6 +149,7 @@ class _Climb:
             needed = ~front.fooled
             better, front.fooled = needed & (fooled | better), front.fooled | fooled
         else:
+            better = better | ~(front.value > -torch.inf)  # nothing is known yet, or only what is no number
             front.fooled = torch.where(better, fooled, front.fooled)
         front.best = torch.where(better[:, None, None, None], front.points, front.best)
         front.value = torch.where(better, values, front.value)

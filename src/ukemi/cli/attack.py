@@ -35,7 +35,8 @@ class AttackCommandConfig(AttackSettings, BroughtConfig):
     gallery: int = Field(12, ge=0)
     """How many images that fool the model the page shows."""
     out: Path | None = None
-    """Where to write; default: RUN/attack, or ./attack."""
+    """Where to write; default: RUN/attack, or ./attack; with -NAME behind it for another attack than pgd, and with
+    -NAME-SPLIT for another part than test."""
     seed: int = Field(0, ge=0, lt=2**32)
     """Random starts and the choice of images; without a run, also splits data that have no test part."""
     device: str = "auto"
@@ -82,7 +83,11 @@ def run(arguments: list[str]) -> int:
 
 
 def _out(config: AttackCommandConfig) -> Path:
-    return config.out or (Path("attack") if config.run is None else config.run / "attack")
+    """A folder per attack and part: a set is not written over by another."""
+    part = "" if config.split == "test" else f"-{config.split}"
+    name = "" if config.attack == "pgd" and not part else f"-{config.attack}"
+    own = Path(f"attack{name}{part}".replace(":", "."))
+    return config.out or (own if config.run is None else config.run / own)
 
 
 def _check(config: AttackCommandConfig) -> None:

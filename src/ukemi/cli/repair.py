@@ -27,8 +27,8 @@ from ukemi.training import Run
 class RetrainConfig(Schema):
     """Trains a run's model some epochs more on its data and on the variants that fool it (SENSEI, Exp-3).
 
-    Ten random variants per sample and epoch of the run are scored, as many as SENSEI would score; the one of highest
-    loss that fools the model is added to the training set.
+    Ten random variants per sample and epoch of the run are scored (as SENSEI would, but for its first epoch, which has
+    none); the one of highest loss that fools the model is added to the training set.
     """
 
     run: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")] = None
@@ -120,8 +120,9 @@ def _retrain(config: RetrainConfig) -> int:
     if config.run is None:
         raise UserError("repair: a run folder is needed: ukemi repair retrain RUN.")
     columns = (TextColumn("search"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    # transient: where it ends in a mistake, that sentence stands alone
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    shown = Console(stderr=True)
+    # transient, and only on a terminal: where it ends in a mistake, that sentence stands alone
+    with Progress(*columns, console=shown, transient=True, disable=not shown.is_terminal) as progress:
         task = progress.add_task("search", total=None)
 
         def told(done: int, total: int) -> None:

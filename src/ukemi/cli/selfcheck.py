@@ -6,9 +6,9 @@ from typing import Annotated
 
 from pydantic import Field
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from torch import nn
 
+from ukemi.cli.attacking import bar
 from ukemi.cli.evaluate import BroughtConfig, EvaluateConfig, check_beside, model_and_data
 from ukemi.cli.parse import parse
 from ukemi.data import Data
@@ -90,12 +90,6 @@ def _check(config: SelfcheckConfig) -> None:
 
 def _checked(model: nn.Module, data: Data, config: SelfcheckConfig) -> Selfcheck:
     """The check with a progress bar."""
-    columns = (TextColumn("selfcheck"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("selfcheck", total=None)
-
-        def told(done: int, total: int) -> None:
-            progress.update(task, completed=done, total=total)
-
-        options = {name: getattr(config, name) for name in ("epsilon", "steps", "queries", "tolerance", "seed")}
-        return selfcheck(model, data, **options, report=told)
+    options = {name: getattr(config, name) for name in ("epsilon", "steps", "queries", "tolerance", "seed")}
+    with bar("selfcheck", 1) as report:
+        return selfcheck(model, data, **options, report=report)

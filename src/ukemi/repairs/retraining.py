@@ -17,7 +17,7 @@ from ukemi.training.setup import load_sets, trained_model
 from ukemi.variations import vary
 
 DRAWS = 10
-"""variants that are scored per sample and epoch of the run, as SENSEI would"""
+"""variants that are scored per sample and epoch of the run, as SENSEI would from its second epoch on"""
 Report = Callable[[int, int], None]
 
 
