@@ -49,8 +49,8 @@ def said(run: Run, done: Dared, counts: tuple[int, ...], peak: float, args: argp
         f" {device_name()}, ukemi {ukemi.__version__}, torch {torch.__version__}, Python {platform.python_version()},"
     )
     text += f" commit {args.commit or commit()}; one run of the repair, in a process that had not warmed up.\n\n"
-    text += f"{counts[0]} historical models of {config.epochs} epochs, {counts[1]} images searched for targets and"
-    text += f" {len(done.mined.data)} mined, {counts[2]} images sliced, {done.samples} images tune;"
+    text += f"{counts[0]} historical models of {config.epochs} epochs, {counts[1]} images searched for targets"
+    text += f" ({counts[3]} of them select), {len(done.mined.data)} of the others mined, {counts[2]} images sliced, {done.samples} images tune;"
     text += f" {len(done.tuned.trials)} states in the grid.\n\n"
     text += "| mining, s | slicing, s | tuning, s | all, s | at most, s | peak memory, GB | at most, GB |\n"
     text += "| --- " * 7 + "|\n"
@@ -78,7 +78,7 @@ def main() -> None:
             torch.cuda.reset_peak_memory_stats()
         done = dare(run, Dare(), out=Path(folder) / "tuned", ground=ground)
         peak = torch.cuda.max_memory_reserved() / 1e9 if torch.cuda.is_available() else 0.0
-        counts = (len(ground.history.epochs), len(ground.aside), len(ground.train))
+        counts = (len(ground.history.epochs), len(ground.aside), len(ground.train), len(ground.selection))
         text = said(run, done, counts, peak, args)
     print(text)
     if args.out:

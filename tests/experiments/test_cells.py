@@ -37,6 +37,15 @@ def test_dare_keeps_what_it_makes_and_makes_again_what_is_torn(small: Path, tmp_
     assert {path: path.stat().st_mtime_ns for path in (place.folder / "sets").iterdir()} == sets
 
 
+def test_variants_tune_on_as_many_images_as_were_mined(small: Path, tmp_path: Path) -> None:
+    """Twins double what there is, and a random target has every image: neither may tune on more than DARE does."""
+    train = {"learning-rate": 0.1, "batch-size": 75, "schedule": "constant"}
+    cell = DareCell(placed("dare", small, tmp_path, train=train, sizes={"tuning": 10_000}))
+    said = {method: cell.line(method)["chosen"] for method in ("dare", "dare-adv", "rand")}
+    assert 1 < said["dare"]["mined"] < said["rand"]["mined"]
+    assert {chosen["samples"] for chosen in said.values()} == {said["dare"]["mined"]}
+
+
 def test_frozen_sets_may_be_made_of_training_images(small: Path, tmp_path: Path) -> None:
     """As the released code does; folders and lines of the usual choice don't know of it."""
     train = {"learning-rate": 0.1, "batch-size": 75, "schedule": "constant"}

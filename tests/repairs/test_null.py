@@ -126,3 +126,22 @@ def test_the_command(made: tuple[Run, Run], tmp_path: Path, capsys: pytest.Captu
     ):
         assert command([*wrong, "--out", str(tmp_path / "x")]) == 2
         assert why in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("3", r"like: .* has no readable repair.json"),
+        ("[]", r"like: .* has no readable repair.json"),
+        ('{"samples": "many"}', r"like: repair.json in .* doesn't say its images, so"),
+        ('{"epochs": null}', r"like: repair.json in .* doesn't say its epochs, so"),
+    ],
+)
+def test_a_repair_that_says_nonsense_is_named(made: tuple[Run, Run], said: str, why: str, tmp_path: Path) -> None:
+    run, tuned = made
+    shutil.copytree(tuned.folder, tmp_path / "tuned")
+    about, told = tmp_path / "tuned" / "repair.json", json.loads(said)
+    about.write_text(json.dumps({**json.loads(about.read_text()), **told}) if isinstance(told, dict) else said)
+    with pytest.raises(UserError, match=why):
+        null_control(run, Run(tmp_path / "tuned"), kind="continued", out=tmp_path / "null", quiet=True)
+    assert not (tmp_path / "null").exists()

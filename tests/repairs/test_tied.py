@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from ukemi import UserError
 from ukemi.repairs import Dare, dare
+from ukemi.repairs.null import random_change
 from ukemi.repairs.tuning import Tuner, cross_entropy, trainable_layers
 from ukemi.training import Run, TrainConfig, train
 from ukemi.training.checkpoints import read_checkpoint
@@ -69,3 +70,14 @@ def test_it_is_tuned_as_one_where_nothing_is_sliced(variant: Any, made: Run, tmp
 def test_slices_name_the_layers_that_share(made: Run, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"layers 'one' and 'two' share one weight, so they can't be sliced"):
         dare(made, Dare(), out=tmp_path / "d")
+
+
+def test_its_null_control_moves_it_as_far_as_the_repair_did() -> None:
+    """A state dictionary has it under both names, and the last one that is loaded counts."""
+    model, other = Tied(36, 3), Tied(36, 3)
+    tuned = copy.deepcopy(model)
+    with torch.no_grad():
+        tuned.one.weight += 0.1 * torch.randn(8, 8)
+    other.load_state_dict(random_change(model, tuned.state_dict()))
+    ours, theirs = (float((one.two.weight - model.two.weight).detach().norm()) for one in (other, tuned))
+    assert ours == pytest.approx(theirs, rel=1e-4)

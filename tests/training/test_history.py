@@ -205,3 +205,11 @@ def test_what_a_killed_process_left_is_cleared(tmp_path: Path) -> None:
     keep(config, run, model, 2)
     assert [path.name for path in run.history.iterdir()] == ["epoch-0002.safetensors"]
     assert same(read_checkpoint(history_path(run, 2)).tensors, rounded(model, "float32"))
+
+
+def test_a_historical_file_in_the_models_place_is_named(made: Run, tmp_path: Path) -> None:
+    """It has the weights, but doesn't say what they tell apart."""
+    run = copied(made, tmp_path / "run")
+    shutil.copy(history_path(run, 2), run.weights_path)
+    with pytest.raises(UserError, match=r"checkpoint: .*model.safetensors is no finished model \(it names no cl"):
+        model_of(run)

@@ -116,6 +116,7 @@ class DareCell(Frozen):
 
     def dare(self, method: str, folder: Path) -> None:
         """Chosen in the grid by accuracy on all five minimal sets of the selection images."""
+        most = len(self.mined(mine).among(self.ground.mining))  # twins and random targets would make more of them
         q = float(method.removeprefix("q ")) if method.startswith("q ") else 95.0
         told = Dare(
             variant="dare" if method.startswith("q ") else method,
@@ -123,7 +124,7 @@ class DareCell(Frozen):
             learning_rates=self.sizes.grids.dare,
             epochs=self.sizes.tune_epochs,
             batch_size=self.sizes.batch_size,
-            samples=self.sizes.tuning,
+            samples=min(self.sizes.tuning, most),
         )
         choosing = joined([self.adversarial(name, "choosing") for name in MINIMAL])
         mined = self.mined(mine_at_random if method == "rand" else mine)

@@ -124,5 +124,7 @@ def read_about(run: Run) -> dict[str, Any]:
     try:
         values = json.loads((run.folder / REPAIR).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        raise UserError(f"run: {run.folder} has no readable {REPAIR}; `ukemi repair dare` writes one.") from None
-    return dict(values)
+        values = None
+    if not isinstance(values, dict):
+        raise UserError(f"run: {run.folder} has no readable {REPAIR}; `ukemi repair dare` writes one.")
+    return values

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ukemi import randomness
-from ukemi.errors import UserError
+from ukemi.errors import UserError, field_called
 from ukemi.randomness import Stream
 from ukemi.repairs.more import (
     REPAIR,
@@ -35,7 +35,10 @@ def random_change(model: nn.Module, tuned: Mapping[str, Tensor], *, seed: int = 
     Normal numbers, drawn by (seed, parameter, place), on the very weights that differ in `tuned`, scaled to the norm of
     their change; parameters and weights that did not move, and all buffers, keep their bits.
     """
-    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    clones: dict[Tensor, Tensor] = {}  # one for a parameter that has two names
+    state = {
+        name: clones.setdefault(one, one.detach().clone()) for name, one in model.state_dict(keep_vars=True).items()
+    }
     for number, (name, weight) in enumerate(model.named_parameters()):
         if name not in tuned or tuned[name].shape != weight.shape:
             raise UserError(f"like: it is another network ({name} is not {list(weight.shape)} there).")
@@ -69,9 +72,14 @@ def null_control(
     return (_random if kind == "random" else _continued)(run, like, seed, folder, quiet)
 
 
+def _read_about(like: Run) -> dict[str, Any]:
+    with field_called("like", "run"):
+        return read_about(like)
+
+
 def _check_origin(run: Run, model: nn.Module, like: Run) -> None:
     """What the repaired run says that it was made from has to be this model."""
-    about = read_about(like)
+    about = _read_about(like)
     same = about.get("origin_model") == weights_hash(model)
     if not same and ("origin_model" in about or about.get("origin") != str(run.folder.resolve())):
         raise UserError(f"like: {like.folder} was made from another model than this run's.")
@@ -94,13 +102,13 @@ def _about(like: Run, kind: Kind, seed: int) -> dict[str, Any]:
 
 
 def _continued(run: Run, like: Run, seed: int, folder: Path, quiet: bool) -> Run:
-    config, about = Run.config_of(run.folder), read_about(like)
+    config, about = Run.config_of(run.folder), _read_about(like)
     sets = load_sets(config)
     model, data = trained_model(run, config, sets.train)
     _check_origin(run, model, like)
     about.setdefault("images", about.get("samples", len(data)))
-    for name in ("epochs", "learning_rate", "batch_size"):
-        if name not in about:
+    for name in ("epochs", "learning_rate", "batch_size", "images"):
+        if not isinstance(about.get(name), int | float):
             raise UserError(f"like: {REPAIR} in {like.folder} doesn't say its {name}, so no training can be as long.")
     _, test = trained_model(run, config, sets.test)
     few = fixed_subset(data, min(max(2, int(about["images"])), len(data)), seed)  # training needs two

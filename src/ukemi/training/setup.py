@@ -108,7 +108,9 @@ def trained_model(run: Run, config: TrainConfig, data: Data) -> tuple[nn.Module,
         if last is None:
             raise UserError(f"run: {run.folder} has no weights yet" + (f": {refused[0][1]}" if refused else "."))
         checkpoint, path = last, run.checkpoints
-    classes = checkpoint.values["classes"]
+    classes = checkpoint.values.get("classes")
+    if classes is None:  # a file of the history, say
+        raise UserError(f"checkpoint: {path} is no finished model (it names no classes).")
     model = make_model(config, data, classes, None)
     load_model(model, checkpoint, path)
     return model, in_classes(data, classes)
