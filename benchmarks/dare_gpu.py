@@ -50,7 +50,8 @@ def said(run: Run, done: Dared, counts: tuple[int, ...], peak: float, args: argp
     )
     text += f" commit {args.commit or commit()}; one run of the repair, in a process that had not warmed up.\n\n"
     text += f"{counts[0]} historical models of {config.epochs} epochs, {counts[1]} images searched for targets"
-    text += f" ({counts[3]} of them select), {len(done.mined.data)} of the others mined, {counts[2]} images sliced, {done.samples} images tune;"
+    text += f" ({counts[3]} of them select), {len(done.mined.data)} of the others mined, {counts[2]} images sliced,"
+    text += f" {done.samples} images tune;"
     text += f" {len(done.tuned.trials)} states in the grid.\n\n"
     text += "| mining, s | slicing, s | tuning, s | all, s | at most, s | peak memory, GB | at most, GB |\n"
     text += "| --- " * 7 + "|\n"

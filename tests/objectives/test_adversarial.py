@@ -70,6 +70,19 @@ def test_fgsm_is_the_attack_itself_with_a_random_start_keyed_by_epoch_and_index(
     assert not torch.equal(model.seen[0], model.seen[1])
 
 
+def test_runs_of_other_seeds_start_elsewhere() -> None:
+    images, first = torch.rand(6, 1, 4, 4), []
+    for seed, epoch in ((0, 3), (0, 3), (1, 3), (1, 4)):
+        torch.manual_seed(0)
+        model = Spy().train()
+        objective = OBJECTIVES["adversarial"](attack="fgsm", epsilon=0.1).build(0.0)
+        assert objective.plan(seed, epoch, 2) == [0, 0]
+        objective(model, images, LABELS, INDEX, epoch)
+        first.append(model.seen[0])
+    assert torch.equal(first[0], first[1])
+    assert not any(torch.equal(first[a], first[b]) for a, b in ((0, 2), (2, 3), (0, 3)))
+
+
 def test_any_attack_of_ones_own() -> None:
     calls: list[Any] = []
 

@@ -31,7 +31,7 @@ def test_the_papers_experiments_are_there() -> None:
     wanted |= {"sensei-yang", "search-or-luck"}
     wanted |= {f"uncertainty-{name}" for name in ("study", "generation", "defences", "retraining")}
     wanted |= {"dare-rq1", "dare-rq2", "dare-rq3", "dare-rq4", "dare-q"}
-    assert set(NAMES) == wanted | {"styx-effectiveness", "styx-efficiency"}
+    assert set(NAMES) == wanted | {"styx-effectiveness", "styx-efficiency", "styx-beyond"}
 
 
 @pytest.mark.parametrize("name", COMPARISONS)
@@ -112,7 +112,7 @@ def test_the_order_of_the_cifar_rows_has_a_footnote() -> None:
 
 
 def test_styx_trains_as_its_code_did() -> None:
-    for name in ("styx-effectiveness", "styx-efficiency"):
+    for name in ("styx-effectiveness", "styx-efficiency", "styx-beyond"):
         told = {one.case: one.config for one in planned(comparison(name, "full")).planned}
         rules = {case: (one.optimiser, one.learning_rate, one.schedule) for case, one in told.items()}
         assert rules["mnist-MLP"] == rules["fmnist-MLP"] == ("rmsprop", 1e-3, "constant")

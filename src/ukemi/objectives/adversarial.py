@@ -22,13 +22,15 @@ USUAL = {"epsilon": 8 / 255, "norm": "linf"}
 """What every attack that takes them is told unless something else is."""
 TRAINING = {"early": False, "zero_start": False, "random_start": True}
 """What an attack that has these settings is told while training: one random start, and the highest loss it finds."""
+_APART = 2**20
+"""more epochs than any run has: no two runs share an attack's seed"""
 
 
 class Adversarial(Objective):
     """Cross-entropy of a batch whose first `ratio` is attacked with the weights about to be updated.
 
     The augmenter's images are what is attacked. Batches are shuffled, so who is attacked changes from epoch to epoch;
-    random starts are a function of (epoch, index).
+    random starts are a function of (seed, epoch, index).
     """
 
     class Config(ObjectiveConfig):
@@ -86,7 +88,11 @@ class Adversarial(Objective):
         self.attack, self.smoothing, self.ratio = attack, smoothing, ratio
         takes = inspect.signature(attack).parameters
         self._options = {name: value for name, value in TRAINING.items() if name in takes}
-        self._seeded = "seed" in takes
+        self._seeded, self._seed = "seed" in takes, 0
+
+    def plan(self, seed: int, epoch: int, steps: int) -> list[int]:
+        self._seed = seed
+        return super().plan(seed, epoch, steps)
 
     def rehearse(self, model: nn.Module, data: Data) -> None:
         """The attack on two images, in evaluation mode: nothing of the training is touched."""
@@ -94,7 +100,7 @@ class Adversarial(Objective):
         self.attack(model, batch.images, batch.labels, index=batch.index, **self._told(0))
 
     def _told(self, epoch: int) -> dict[str, Any]:
-        return {**self._options, **({"seed": epoch} if self._seeded else {})}
+        return {**self._options, **({"seed": self._seed * _APART + epoch} if self._seeded else {})}
 
     def __call__(
         self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int, clean: Tensor | None = None
