@@ -12,6 +12,7 @@ from pathlib import Path
 from time import perf_counter
 
 import torch
+from lines import told
 
 import ukemi
 from ukemi.attacks import carlini_wagner
@@ -78,10 +79,7 @@ def main() -> None:
     text += (
         f" median L2 distance {distance[success].median():.3f}, {passes / len(rows):,.0f} forward passes per image\n"
     )
-    print(text)
-    if args.out:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(text)
+    told(text, args.out)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 import torch
-from lines import commit, device_name
+from lines import commit, device_name, told
 
 import ukemi
 from ukemi.repairs import Dare, Dared, dare, ground_of
@@ -81,10 +81,7 @@ def main() -> None:
         peak = torch.cuda.max_memory_reserved() / 1e9 if torch.cuda.is_available() else 0.0
         counts = (len(ground.history.epochs), len(ground.aside), len(ground.train), len(ground.selection))
         text = said(run, done, counts, peak, args)
-    print(text)
-    if args.out:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(text)
+    told(text, args.out)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import torch
-from lines import commit, device_name
+from lines import commit, device_name, told
 
 import ukemi
 from ukemi.training import TrainConfig, train
@@ -79,10 +79,7 @@ def main() -> None:
             print(row, end="", flush=True)
     without, kept = (statistics.median(values) for values in found.values())
     text += f"\nAn epoch takes {100 * (kept / without - 1):+.1f} % (median of medians).\n"
-    print(text)
-    if args.out:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(text)
+    told(text, args.out)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,14 @@ def append(path: Path, line: Line) -> None:
         file.write(json.dumps(line) + "\n")
 
 
+def told(text: str, out: Path | None) -> None:
+    """Prints what a script found, and writes it where that is asked for."""
+    print(text)
+    if out:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(text)
+
+
 def has(path: Path, key: Line) -> bool:
     """Whether a line of this key is there."""
     return any(all(line.get(name) == value for name, value in key.items()) for line in read(path))

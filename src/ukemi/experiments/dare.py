@@ -124,7 +124,7 @@ class DareCell(Frozen):
             learning_rates=self.sizes.grids.dare,
             epochs=self.sizes.tune_epochs,
             batch_size=self.sizes.batch_size,
-            samples=min(self.sizes.tuning, most),
+            samples=max(1, min(self.sizes.tuning, most)),
         )
         choosing = joined([self.adversarial(name, "choosing") for name in MINIMAL])
         mined = self.mined(mine_at_random if method == "rand" else mine)
