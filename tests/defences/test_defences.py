@@ -151,7 +151,7 @@ def test_the_size_of_mutations_is_found_on_the_images_and_not_on_padding(
     first = torch.cat([steadiest[None], rest[rest != steadiest]])  # a chunk is filled with its first row
     sizes = []
     for chunk in (24, 4096):
-        monkeypatch.setattr("ukemi.defences.base.default_chunk", lambda shape, device, chunk=chunk: chunk)
+        monkeypatch.setattr("ukemi.defences.base.default_chunk", lambda shape, device, most, chunk=chunk: chunk)
         sizes.append(Mutating(net, few.take(first), 8).size)
     assert sizes[0] == sizes[1]
     monkeypatch.undo()

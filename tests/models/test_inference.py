@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from ukemi.models.inference import BUDGET, default_chunk, logits, padded, rows_per_pass
+from ukemi.models.inference import BUDGET, FEW, default_chunk, logits, padded, rows_per_pass
 
 
 @pytest.mark.parametrize("chunk", [1, 4, 7, 30])
@@ -42,3 +42,6 @@ def test_passes_fit_their_budget() -> None:
     assert rows_per_pass((3, 32, 32), cpu) == 128 and rows_per_pass((3, 9999, 9999), cpu) == 1
     assert rows_per_pass((3, 32, 32), cuda) * 3 * 32 * 32 <= BUDGET["cuda"]
     assert default_chunk((3, 4096, 4096), cpu) == 1 and default_chunk((1, 28, 28), cpu) == 256
+    gpu = torch.device("cuda")
+    assert [default_chunk((3, 32, 32), gpu, *most) for most in ((), (FEW,))] == [4096, 512]
+    assert default_chunk((1, 28, 28), cpu, FEW) == 256 and default_chunk((3, 2048, 2048), gpu, FEW) == 2

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ukemi import randomness
 from ukemi.data import Data
 from ukemi.errors import UserError
-from ukemi.models.inference import default_chunk, home_of, logits, padded, right, scoring
+from ukemi.models.inference import FEW, default_chunk, home_of, logits, padded, right, scoring
 from ukemi.randomness import Stream
 
 FALSE_POSITIVES = 0.05
@@ -49,7 +49,7 @@ class Detector(ABC):
     def scores(self, images_NCHW: Tensor) -> Tensor:
         """The scores of any number of images, `[N]` in float64."""
         device = images_NCHW.device
-        chunk = default_chunk(tuple(images_NCHW.shape[1:]), device)
+        chunk = default_chunk(tuple(images_NCHW.shape[1:]), device, FEW)
         parts = [torch.empty(0, dtype=torch.float64, device=device)]
         with scoring(self.model, device):
             parts += [self.score(padded(rows, chunk))[: len(rows)].double() for rows in images_NCHW.split(chunk)]
@@ -82,6 +82,6 @@ def passes(defence: Defence, images_NCHW: Tensor, labels_N: Tensor) -> Tensor:
     """Which images get past a defence, bool `[N]`: misclassified by the hardened model; or misclassified by the
     detector's model, and not flagged."""
     model = defence.model if isinstance(defence, Detector) else defence
-    chunk = default_chunk(tuple(images_NCHW.shape[1:]), images_NCHW.device)
+    chunk = default_chunk(tuple(images_NCHW.shape[1:]), images_NCHW.device, FEW)
     wrong_N = ~right(logits(model, images_NCHW, chunk), labels_N)
     return wrong_N & ~defence.flags(images_NCHW) if isinstance(defence, Detector) else wrong_N

@@ -9,7 +9,7 @@ from ukemi.activations import recording, unit_mean
 from ukemi.data import Data
 from ukemi.defences.base import Detector
 from ukemi.errors import UserError
-from ukemi.models.inference import default_chunk, home_of, padded, scoring
+from ukemi.models.inference import FEW, default_chunk, home_of, padded, scoring
 from ukemi.randomness import Stream
 
 WIDTH, STEPS, RATE, DECAY = 32, 300, 0.01, 1e-3
@@ -42,7 +42,7 @@ class Classifying(Detector):
 
     def _features(self, data: Data) -> Tensor:
         device = home_of(self.model)
-        chunk, parts = default_chunk((data.channels, *data.size), device), []
+        chunk, parts = default_chunk((data.channels, *data.size), device, FEW), []
         for batch in data.batches(torch.arange(len(data)).split(chunk), device):
             with scoring(self.model, device):
                 found = self._read(padded(batch.images, chunk))[: len(batch.labels)]

@@ -10,7 +10,7 @@ from ukemi.data import Data
 from ukemi.defences.base import Defence, Detector, passes
 from ukemi.errors import UserError
 from ukemi.measures.uncertainty import BENIGN, Profile
-from ukemi.models.inference import default_chunk, home_of, logits, right
+from ukemi.models.inference import FEW, default_chunk, home_of, logits, right
 from ukemi.uncertainty import PATTERNS, patterns_of
 
 COMMON = "LH"
@@ -114,7 +114,7 @@ def _judged(name: str, defence: Defence, profile: Profile) -> Judged:
 def _held(defence: Defence, images: Tensor, labels: Tensor) -> Tensor:
     """Right, and not flagged."""
     model = defence.model if isinstance(defence, Detector) else defence
-    fine = right(logits(model, images, default_chunk(tuple(images.shape[1:]), images.device)), labels)
+    fine = right(logits(model, images, default_chunk(tuple(images.shape[1:]), images.device, FEW)), labels)
     return fine & ~defence.flags(images) if isinstance(defence, Detector) else fine
 
 

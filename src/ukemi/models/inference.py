@@ -11,6 +11,8 @@ from torch import Tensor, nn
 BUDGET = {"cpu": 3 * 2**17, "cuda": 3 * 2**23}
 """How many pixel values one pass may hold: 128 images of 3 x 32 x 32 on a processor, where larger ones fall out of its
 caches, 8,192 on a GPU."""
+FEW = 512
+"""rows of a chunk on a GPU where some hundred images are asked many times: a chunk is padded to its size"""
 
 
 def home_of(model: nn.Module) -> torch.device:
@@ -81,9 +83,9 @@ def right(logits_NK: Tensor, labels_N: Tensor) -> Tensor:
     return (logits_NK.argmax(1) != labels_N) == nought_N
 
 
-def default_chunk(image_shape: tuple[int, ...], device: torch.device) -> int:
-    """Rows per chunk that keep a processor's caches or a GPU busy."""
-    return min(rows_per_pass(image_shape, device), 4096 if device.type == "cuda" else 256)
+def default_chunk(image_shape: tuple[int, ...], device: torch.device, most: int = 4096) -> int:
+    """Rows per chunk that keep a processor's caches or a GPU busy; on a GPU at most `most`."""
+    return min(rows_per_pass(image_shape, device), most if device.type == "cuda" else 256)
 
 
 def seconds_per_image(model: nn.Module, images: Tensor, repeats: int = 3) -> float:

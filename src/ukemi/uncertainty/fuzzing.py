@@ -22,7 +22,7 @@ from ukemi.attacks.norms import length
 from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.genetics import MUTATIONS
-from ukemi.models.inference import default_chunk, home_of, logits, padded, right, scoring
+from ukemi.models.inference import FEW, default_chunk, home_of, logits, padded, right, scoring
 from ukemi.randomness import Stream
 from ukemi.schema import Schema
 from ukemi.spaces import T6, Space
@@ -156,7 +156,7 @@ def fuzz(
     """Fuzzes the images of `data` that the model recognises; `report(done, total)` hears of rounds."""
     settings, device = settings or FuzzSettings(), home_of(model)
     batch = data.batch(torch.arange(len(data)), device)
-    chunk = default_chunk((data.channels, *data.size), device)
+    chunk = default_chunk((data.channels, *data.size), device, FEW)
     known = right(logits(model, batch.images, chunk), batch.labels).nonzero().flatten()
     if not len(known):
         raise UserError("data: the model recognises none of the images, so none can be turned.")
