@@ -148,12 +148,11 @@ def test_every_kind_of_attack_makes_a_page(attack: list[str]) -> None:
 
 
 def test_a_set_is_not_written_over_by_another_attack_or_part() -> None:
-    fast = ["--attack", "fgsm", "--epsilon", "0.1"]
     assert run(["attack", *FEW, *PGD]) == 0
     kept = Path("attack/adversarial.safetensors").read_bytes()
     for flags, place in (
-        (fast, "attack-fgsm"),
-        ([*fast, "--split", "train"], "attack-fgsm-train"),
+        (["--attack", "fgsm", "--epsilon", "0.1"], "attack-fgsm"),
+        (["--attack", "fgsm", "--epsilon", "0.1", "--split", "train"], "attack-fgsm-train"),
         ([*PGD, "--split", "train"], "attack-pgd-train"),
         (["--attack", "tiny_attacked:darker"], "attack-tiny_attacked.darker"),
     ):
