@@ -17,7 +17,7 @@ from ukemi.uncertainty.passes import Source
 
 
 class Gap(nn.Module):
-    """Two dropouts and a constant that tracing makes: cut before the first of them."""
+    """Two dropouts and a constant that tracing makes: cut before the first of them. It writes into its images."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class Gap(nn.Module):
         self.early, self.late = nn.Dropout(0.3), nn.Dropout(0.5)
 
     def forward(self, images: Tensor) -> Tensor:
-        seen = images.flatten(1) * torch.linspace(1, 2, 16).to(self.first.weight.dtype)
+        seen = images.sub_(0.5).flatten(1) * torch.linspace(1, 2, 16).to(self.first.weight.dtype)
         return self.second(self.late(torch.relu(self.first(self.early(seen)))))
 
 
@@ -38,7 +38,8 @@ def source(request: pytest.FixtureRequest) -> Source:
 
 def test_linked_passes_are_the_passes(source: Source) -> None:
     images, index = torch.rand(5, 1, 4, 4, dtype=torch.float64), torch.tensor([7, 1, 30, 2, 5])
-    plain, linked = source(images, index, turn=2), source.linked(images.requires_grad_(), index, turn=2)
+    plain = source(images.clone(), index, turn=2)
+    linked = source.linked(images.requires_grad_(), index, turn=2)
     for first, second in ((plain.certain, linked.certain), (plain.drawn, linked.drawn)):
         assert first.shape == second.shape and torch.allclose(first.double(), second, atol=1e-12)
         assert second.requires_grad and not first.requires_grad

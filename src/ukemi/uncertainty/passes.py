@@ -85,7 +85,7 @@ class DropoutPasses:
     def linked(self, images: Tensor, index: Tensor, *, turn: int = 0) -> Sampled:
         with evaluating(self.model), eager(self.model), torch.enable_grad():
             parts = self._cut(images.detach())
-            values = parts.head(images)
+            values = parts.head(images.clone())  # a network may write into what it gets, but not into a leaf
             certain = parts.tail([value.clone() for value in values])
             with masked(self.model, Masks(index, 1, 0, self.passes, self.seed, turn)):
                 drawn = parts.tail([value.repeat_interleave(self.passes, 0) for value in values])
@@ -163,7 +163,7 @@ class Ensemble:
         with ExitStack() as modes, torch.enable_grad():
             for model in self.models:
                 modes.enter_context(evaluating(model))
-            drawn = torch.stack([model(images) for model in self.models]).double().softmax(2)
+            drawn = torch.stack([model(images.clone()) for model in self.models]).double().softmax(2)
         return Sampled(drawn[0], drawn)
 
     def linked_rows(self, images: Tensor) -> int:
