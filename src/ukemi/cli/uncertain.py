@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from os.path import join
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from ukemi.cli.evaluate import BroughtConfig, EvaluateConfig, check_beside, mode
 from ukemi.data import Data
 from ukemi.errors import UserError, field_called
 from ukemi.measures.uncertainty import attack_of, turned_by, validation_thresholds
+from ukemi.models.check_head import PROBABILITIES
 from ukemi.models.inference import default_chunk, home_of, logits
 from ukemi.models.own import load_into
 from ukemi.ranks import Ranks, is_first
@@ -117,6 +119,11 @@ def check_uncertain(config: UncertainConfig, command: str) -> None:
         raise UserError("attacks: without any, --pcs-thresholds and --vr-thresholds are needed.")
 
 
+def set_name(path: Path) -> str:
+    """A set's path as a source is called: with a folder, ./ at least, which no source of ours has."""
+    return join(path.parent, path.name)
+
+
 def kept_of(saved: Mapping[str, AdversarialSet], found: Brought) -> dict[str, Data]:
     """What succeeded in saved sets, which have to be this model's."""
     kept = {}
@@ -152,6 +159,8 @@ def brought(
     device = device or device_of(config.device)
     told = EvaluateConfig(**{name: getattr(config, name) for name in (*BroughtConfig.model_fields, "seed")})
     model, data, space, named, _ = model_and_data(told, device)
+    if named.get("outputs"):  # how sure it is would be that of their softmax
+        raise UserError(PROBABILITIES)
     validation = _validation(config, data)
     source: Source
     rate: float | None = None

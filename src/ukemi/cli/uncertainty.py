@@ -18,6 +18,7 @@ from ukemi.cli.uncertain import (
     check_uncertain,
     finds_thresholds,
     kept_of,
+    set_name,
     shown,
     thresholds_of,
     turned,
@@ -108,7 +109,7 @@ def _check(config: UncertaintyConfig) -> dict[str, AdversarialSet]:
     if is_first():
         check_folder(_out(config))
     with field_called("sets", "adversarial-set"):
-        saved = {str(path): read_set(path) for path in config.sets}
+        saved = {set_name(path): read_set(path) for path in config.sets}
         for one in saved.values():
             as_data(one)
     return saved

@@ -1,0 +1,79 @@
+"""What the commands about uncertainty share: models that are refused, names of sources, and what a report says of it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from ukemi.attacks.config import AttackConfig
+from ukemi.cli.main import run
+from ukemi.data import load
+from ukemi.measures.attacks import under_attack
+from ukemi.models.own import load_own
+from ukemi.training.sets import Recorder, write_set
+
+NETS = """
+import torch
+from torch import nn
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.AvgPool2d(4), nn.Flatten(), nn.Dropout(0.3), nn.Linear(49, 10))
+
+def plain():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.AvgPool2d(4), nn.Flatten(), nn.Linear(49, 10))
+
+def sure():
+    return nn.Sequential(*net(), nn.Softmax(1))
+"""
+GIVEN = ["--pcs-thresholds", "0.5", "--vr-thresholds", "0.2", "--passes", "4", "--device", "cpu"]
+FEW = ["--images", "60", "--validation-images", "20"]
+QUICK = ["--population", "4", "--generations", "2"]
+BARE = ["--fuzzers", "--variants", "None"]
+
+
+def own(name: str) -> list[str]:
+    return ["--model", f"unsure_nets:{name}", "--data", "fashion-mini"]
+
+
+@pytest.fixture(autouse=True)
+def _here(elsewhere: None) -> None:
+    Path("unsure_nets.py").write_text(NETS)
+
+
+@pytest.fixture
+def fooling() -> list[str]:
+    """Sets of `ukemi attack` in files that are called as the benign images are."""
+    model, data = load_own("unsure_nets:net").eval(), load("fashion-mini").test.take(torch.arange(200))
+    told = AttackConfig(attack="fgsm", epsilon=0.3)
+    recorder = Recorder(told.made())
+    under_attack(model, data, recorder)
+    names = ["benign", "a/benign"]
+    for name in names:
+        write_set(Path(name), recorder.set(model, data, told, data="fashion-mini", split="test"))
+    return names
+
+
+@pytest.mark.parametrize("command", [["uncertainty", *BARE, "--attacks"], ["generate", *QUICK]])
+def test_a_model_that_gives_probabilities_is_refused(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*command, *own("sure"), *GIVEN, *FEW, "--out", "o"]) == 2
+    assert "model: its outputs look like probabilities" in capsys.readouterr().err
+    assert not Path("o").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "file"), [(["uncertainty", *BARE], "uncertainty"), (["defend", "--defences", "bit-depth"], "defences")]
+)
+def test_a_set_is_never_taken_for_the_benign_images(command: list[str], file: str, fooling: list[str]) -> None:
+    flags = ["--attacks", "fgsm", "--sets", *fooling, "--out", "o"]
+    assert run([*command, *own("net"), *GIVEN, *FEW, *flags]) == 0
+    found: dict[str, Any] = json.loads(Path(f"o/{file}.json").read_text())
+    if file == "defences":
+        assert list(found["sources"]) == ["./benign", "a", "fgsm"] and found["defences"][0]["accuracy"] > 0
+    else:
+        rows = {row["source"]: row for row in found["sources"]}
+        assert rows["benign"]["images"] == 60 and rows["benign"]["accuracy"] > 0 == rows["./benign"]["accuracy"]
