@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from safetensors.torch import save_file
 
 from ukemi.attacks.config import AttackConfig
 from ukemi.cli.main import run
@@ -56,6 +56,16 @@ def fooling() -> list[str]:
     for name in names:
         write_set(Path(name), recorder.set(model, data, told, data="fashion-mini", split="test"))
     return names
+
+
+def test_of_an_ensemble_it_is_not_said_that_anything_was_dropped(capsys: pytest.CaptureFixture[str]) -> None:
+    save_file(load_own("unsure_nets:plain").state_dict(), "member.safetensors")
+    flags = [*GIVEN[:4], "--device", "cpu", "--images", "40", "--ensemble", "member.safetensors", "--out", "o"]
+    assert run(["generate", *own("plain"), *flags, *QUICK]) == 0
+    said, page = capsys.readouterr().out, Path("o/page.html").read_text()
+    for text in (said, page):
+        assert "with dropout under masks that the search never saw" in " ".join(text.split())
+    assert "under fresh masks" not in page
 
 
 @pytest.mark.parametrize("command", [["uncertainty", *BARE, "--attacks"], ["generate", *QUICK]])
