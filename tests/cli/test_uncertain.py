@@ -1,4 +1,4 @@
-"""What the commands about uncertainty share: models that are refused, names of sources, and what a report says of it."""
+"""What the commands about uncertainty share: refused models, names of sources, settings that are shown."""
 
 import json
 from pathlib import Path
@@ -56,6 +56,22 @@ def fooling() -> list[str]:
     for name in names:
         write_set(Path(name), recorder.set(model, data, told, data="fashion-mini", split="test"))
     return names
+
+
+def test_settings_that_took_no_part_are_not_shown() -> None:
+    few = ["--images", "40", "--validation-images", "40", "--attacks", "deepfool", *QUICK, "--out", "o"]
+    limits, natural = GIVEN[:4], ["--generator", "natural", "--space", "t6"]
+    bred, found = {"tournament", "exchange", "mutation", "grains"}, {"attacks", "validation_images"}
+    for name, flags, unused in (
+        ("net", [*limits, *natural], {"dropout", "epsilon"} | bred | found),
+        ("plain", limits, {"space"} | found),
+        ("plain", natural, bred),
+    ):
+        assert run(["generate", *own(name), *GIVEN[4:], *flags, *few]) == 0
+        shown = json.loads(Path("o/generation.json").read_text())["settings"]
+        assert {"dropout", "epsilon", "space", *bred, *found} - shown.keys() == unused
+    assert run(["uncertainty", *own("net"), *GIVEN, *BARE, "--images", "4", "--attacks", "fgsm", "--out", "o"]) == 0
+    assert "dropout" not in json.loads(Path("o/uncertainty.json").read_text())["settings"]
 
 
 def test_of_an_ensemble_it_is_not_said_that_anything_was_dropped(capsys: pytest.CaptureFixture[str]) -> None:

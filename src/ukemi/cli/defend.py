@@ -77,7 +77,7 @@ def run(arguments: list[str]) -> int:
         title=str(config.run or config.model),
         study=judged,
         found_by=found_by,
-        settings={**found.named, **shown(config, drops=True)},  # mc-dropout
+        settings={**found.named, **shown(config, found, drops=True)},  # mc-dropout
         device=str(home_of(found.model)),
         seconds=monotonic() - began,
         left_out=left_out,

@@ -87,6 +87,8 @@ class Brought:
     space: Space
     named: dict[str, Any]
     """how model and data are called"""
+    dropped: bool
+    """whether the network had dropout of its own"""
     ranks: Ranks = field(default_factory=Ranks)
     """who measures together"""
 
@@ -163,17 +165,17 @@ def brought(
         raise UserError(PROBABILITIES)
     validation = _validation(config, data)
     source: Source
-    rate: float | None = None
+    dropped, rate = drops(model), None
     if config.ensemble:
         with field_called("ensemble", "run", "weights", "checkpoint"):
             source = Ensemble([model, *(_member(path, model, data).to(device) for path in config.ensemble)])
-    elif config.own_dropout_only and not drops(model):
+    elif config.own_dropout_only and not dropped:
         raise UserError(
             f"own-dropout-only: {type(model).__name__} has no dropout layer{rateless(model)}; leave"
             " --own-dropout-only out and one is inserted, or give an --ensemble."
         )
     else:
-        rate = None if drops(model) else config.dropout
+        rate = None if dropped else config.dropout
         model = with_dropout(model, config.dropout, data.batch(torch.arange(min(2, len(data))), device).images)
         source = DropoutPasses(model, config.passes, seed=config.seed)
     if config.profile is not None:
@@ -182,7 +184,7 @@ def brought(
         data = _without(data, validation)
     data = fixed_subset(data, min(images, len(data)), config.seed)
     _check_finite(model, data)
-    return Brought(model, data, validation, source, space, named)
+    return Brought(model, data, validation, source, space, named, dropped)
 
 
 def _check_finite(model: nn.Module, data: Data) -> None:
@@ -307,10 +309,11 @@ def turned(
         return turned_by(model, data, attack.made(seed), report, ranks)
 
 
-def shown(config: UncertainConfig, *, drops: bool = False) -> dict[str, Any]:
+def shown(config: UncertainConfig, found: Brought, *, drops: bool = False) -> dict[str, Any]:
     """A command's own settings for its report, without those that say nothing; `drops`: it uses those of dropout in
     spite of an ensemble."""
     unused = {*BroughtConfig.model_fields, "out", "device", *(OF_DROPOUT if config.ensemble and not drops else ())}
+    unused |= {"dropout"} if found.dropped else set()
     own = config.model_dump(mode="json", exclude=unused, exclude_none=True)
     return {name: value for name, value in own.items() if value != []}
 

@@ -72,7 +72,7 @@ def run(arguments: list[str]) -> int:
             profiled = profile(found.source, groups, thresholds, report=report, ranks=found.ranks, **kinds)  # type: ignore[arg-type]
     if not found.ranks.first:
         return 0
-    own = shown(config)
+    own = shown(config, found)
     seen = reports.UncertaintyReport(
         title=str(config.run or config.model),
         profile=profiled,

@@ -72,8 +72,8 @@ def generation_table(found: Generated) -> Table:
     """One row: how many seeds succeeded, after how many generations."""
     about = (
         "success: pattern and goal hold (with dropout under masks that the search never saw), with its 95 %"
-        " interval; claimed: the search stopped on them; fitness: 1 and more is there, below 0 short of the pattern, below -2"
-        " short of the goal"
+        " interval; claimed: the search stopped on them; fitness: 1 and more is there, below 0 short of the pattern,"
+        " below -2 short of the goal"
     )
     table = Table(caption=about, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("pattern", no_wrap=True)
