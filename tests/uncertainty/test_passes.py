@@ -201,9 +201,9 @@ def placed(model: nn.Module) -> list[str]:
 
 def test_images_show_which_layer_gives_the_logits() -> None:
     few = images(3).float()
-    assert placed(insert_dropout(Aside(), 0.5, few)) == ["head.dropout"]
-    assert placed(insert_dropout(Late(), 0.5, few)) == ["head.dropout"]
-    assert placed(insert_dropout(Late(scale=2.0), 0.5, few)) == ["head.dropout"]  # the last that runs
+    assert placed(insert_dropout(Aside(), 0.5, few)) == ["head.inserted_dropout"]
+    assert placed(insert_dropout(Late(), 0.5, few)) == ["head.inserted_dropout"]
+    assert placed(insert_dropout(Late(scale=2.0), 0.5, few)) == ["head.inserted_dropout"]  # the last that runs
     found = DropoutPasses(with_dropout(Aside(), 0.5, few), 8)(few, torch.arange(3))
     assert float(found.drawn.std(0).max()) > 1e-4
     model = Late().train()
