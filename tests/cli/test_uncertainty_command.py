@@ -259,6 +259,16 @@ def test_what_is_no_profile_is_refused_in_a_sentence(text: str | None, capsys: p
     assert capsys.readouterr().err == f"ukemi: profile: {why}\n"
 
 
+def test_a_profile_with_crossed_thresholds_or_of_a_newer_version_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    for known, said in (
+        ({"thresholds": {"pcs": [0.7, 0.3], "vr": [0.2, 0.2]}}, "p.json: low should not lie above high"),
+        ({"schema": 2, "thresholds": {"pcs": [0.7], "vr": [0.2]}}, "p.json was written by a newer ukemi"),
+    ):
+        Path("p.json").write_text(json.dumps(known))
+        assert run(["generate", *OWN, "--profile", "p.json"]) == 2
+        assert capsys.readouterr().err.startswith(f"ukemi: profile: {said}")
+
+
 def test_what_can_not_be_reached_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     hard = ["--pcs-thresholds", "0.999", "--vr-thresholds", "0.99", "--epsilon", "0.01"]
     assert run(["generate", *OWN, *hard, *QUICK, "--images", "10"]) == 0
