@@ -179,7 +179,7 @@ def test_bad_input_is_one_sentence_before_any_work_and_writes_nothing(
     out = ["--out", str(tmp_path / "none")]
     full = read_set(made / "test/generated.safetensors")
     write_set(tmp_path / "frozen.safetensors", replace(full, success=full.success & False))
-    frozen = ["--transfer", str(tmp_path / "frozen.safetensors")]
+    frozen, other = ["--transfer", str(tmp_path / "frozen.safetensors")], str(tmp_path / "other.safetensors")
     monkeypatch.setattr("ukemi.cli.uncertain.turned", None)  # attacks: never reached
     monkeypatch.setattr("ukemi.repairs.uncertain.turned_by", None)
     for flags, said in (
@@ -203,6 +203,10 @@ def test_bad_input_is_one_sentence_before_any_work_and_writes_nothing(
         (
             ["repair", "uncertainty", own, "--sets", str(made / "train/generated.safetensors"), *frozen],
             f"transfer: {frozen[1]}: there is no image in it",
+        ),
+        (
+            ["repair", "uncertainty", own, "--sets", str(made / "train/generated.safetensors"), "--transfer", other],
+            f"transfer: {other}: it was made for another model",
         ),
     ):
         assert run([*flags, *([] if "--out" in flags else out)]) == 2
