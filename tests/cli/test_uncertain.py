@@ -10,6 +10,8 @@ from safetensors.torch import save_file
 
 from ukemi.attacks.config import AttackConfig
 from ukemi.cli.main import run
+from ukemi.cli.uncertain import brought
+from ukemi.cli.uncertainty import UncertaintyConfig
 from ukemi.data import load
 from ukemi.measures.attacks import under_attack
 from ukemi.models.own import load_own
@@ -56,6 +58,15 @@ def fooling() -> list[str]:
     for name in names:
         write_set(Path(name), recorder.set(model, data, told, data="fashion-mini", split="test"))
     return names
+
+
+def test_the_seed_is_that_of_the_masks_too() -> None:
+    told = {"model": "unsure_nets:net", "data": "fashion-mini", "device": "cpu", "passes": 4}
+    asked = []
+    for seed in (0, 0, 1):
+        found = brought(UncertaintyConfig(seed=seed, **told), 4)  # type: ignore[arg-type]
+        asked.append(found.source(torch.ones(2, 1, 28, 28), torch.arange(2)).drawn)
+    assert torch.equal(asked[0], asked[1]) and not torch.equal(asked[0], asked[2])
 
 
 def test_settings_that_took_no_part_are_not_shown() -> None:

@@ -16,7 +16,7 @@ from ukemi.training import TrainConfig
 from ukemi.training.checkpoints import write_checkpoint
 from ukemi.training.run import Run
 from ukemi.training.sets import check_set, read_set
-from ukemi.training.setup import make_model, trained_model
+from ukemi.training.setup import load_sets, make_model, trained_model
 
 NET = """
 from torch import nn
@@ -307,6 +307,8 @@ def test_thresholds_are_never_found_on_the_images_that_are_profiled(validation: 
     found = brought(UncertaintyConfig(**told), 5800, apart=True)  # type: ignore[arg-type]
     assert len(found.validation) == 400 and len(found.data) == 5600
     assert not _numbers(found.data) & _numbers(found.validation)
+    aside = load_sets(config).validation
+    assert aside is None or _numbers(found.validation) <= _numbers(aside)  # nor what the run was trained on
     assert _numbers(brought(UncertaintyConfig(**told), 5800).data) & _numbers(found.validation)  # type: ignore[arg-type]
 
 
