@@ -15,7 +15,9 @@ from ukemi.cli.uncertainty import UncertaintyConfig
 from ukemi.data import load
 from ukemi.measures.attacks import under_attack
 from ukemi.models.own import load_own
-from ukemi.training.sets import Recorder, write_set
+from ukemi.training.sets import Recorder, read_set, write_set
+from ukemi.uncertainty import measured, uncertainty_of
+from ukemi.uncertainty.generation import CONFIRM
 
 NETS = """
 import torch
@@ -69,6 +71,33 @@ def test_the_seed_is_that_of_the_masks_too() -> None:
     assert torch.equal(asked[0], asked[1]) and not torch.equal(asked[0], asked[2])
 
 
+def test_every_command_asks_for_the_kinds_of_pcs_and_vr_that_it_was_told() -> None:
+    kinds = ["--confidence", "max", "--against", "mode"]
+    limits = ["--pcs-thresholds", "0.099", *GIVEN[2:]]  # one of ten classes has a tenth at least, and here little more
+    few = ["--images", "60", "--validation-images", "20", "--out", "o"]
+    found = brought(UncertaintyConfig(model="unsure_nets:net", data="fashion-mini", device="cpu", passes=4), 60)
+
+    assert run(["uncertainty", *own("net"), *limits, *kinds, *BARE, "--attacks", "fgsm", *few]) == 0
+    row = json.loads(Path("o/uncertainty.json").read_text())["sources"][0]
+    wanted = uncertainty_of(found.source, found.data, confidence="max", against="mode")
+    other = uncertainty_of(found.source, found.data)
+    assert row["mean"]["pcs"] == float(wanted.pcs.mean()) != float(other.pcs.mean())
+    assert row["mean"]["vr"] == float(wanted.vr.mean()) != float(other.vr.mean())
+
+    assert run(["generate", *own("net"), *limits, *kinds, *QUICK, *few]) == 0
+    made = read_set(Path("o/generated.safetensors"))
+    known = found.data.take((other.prediction == found.data.labels).nonzero().flatten())
+    assert made.index.equal(known.index) and 0 < len(made) < 60  # only what the model recognises
+    again = measured(found.source(made.images, made.index, turn=CONFIRM), "max", "mode")
+    assert made.extras["pcs"].equal(again.pcs) and made.extras["vr"].equal(again.vr)
+
+    defend = ["--defences", "bit-depth", "--attacks", "fgsm", "--epsilon", "0.3"]
+    for told, low in (([], True), (kinds, False)):
+        assert run(["defend", *own("net"), *limits, *told, *defend, *few]) == 0
+        counts = json.loads(Path("o/defences.json").read_text())["patterns"]
+        assert (counts["LL"] + counts["LH"] > 0) == low
+
+
 def test_settings_that_took_no_part_are_not_shown() -> None:
     few = ["--images", "40", "--validation-images", "40", "--attacks", "deepfool", *QUICK, "--out", "o"]
     limits, natural = GIVEN[:4], ["--generator", "natural", "--space", "t6"]
@@ -114,3 +143,12 @@ def test_a_set_is_never_taken_for_the_benign_images(command: list[str], file: st
     else:
         rows = {row["source"]: row for row in found["sources"]}
         assert rows["benign"]["images"] == 60 and rows["benign"]["accuracy"] > 0 == rows["./benign"]["accuracy"]
+
+
+def test_what_a_fuzzer_kept_stands_apart_from_what_is_attacked(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = [*own("net"), *GIVEN, *FEW, "--attacks", "fgsm", "--epsilon", "0.3", "--out", "o"]
+    assert run(["uncertainty", *flags, "--variants", "None", "--fuzzers", "deephunter", "--keep-fuzzed"]) == 0
+    capsys.readouterr()
+    assert run(["defend", *flags, "--defences", "bit-depth", "--sets", "o/deephunter.safetensors"]) == 0
+    heads = next(line.split() for line in capsys.readouterr().out.splitlines() if "benign" in line)
+    assert heads == ["passes", "%", "benign", "fuzzed", "attacked", "common", "uncommon", "×"]
