@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from ukemi.models.inference import BUDGET, FEW, default_chunk, logits, padded, rows_per_pass
+from ukemi.models.inference import BUDGET, FEW, default_chunk, logits, padded, right, rows_per_pass, wrong
 
 
 @pytest.mark.parametrize("chunk", [1, 4, 7, 30])
@@ -35,6 +35,19 @@ def test_the_model_is_left_as_it_was(tiny_net: nn.Module) -> None:
 def test_padding_repeats_the_first_row() -> None:
     rows = torch.arange(6.0).reshape(3, 2)
     assert torch.equal(padded(rows, 5), torch.stack([*rows, rows[0], rows[0]])) and padded(rows, 3) is rows
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_row_is_right_or_wrong_and_wrong_where_a_logit_is_not_finite(dtype: torch.dtype) -> None:
+    nan, inf = float("nan"), float("inf")
+    rows = [[1, 2, 0], [3, 2, 0], [1, inf, 0], [1, 2, -inf], [1, nan, 0], [nan, 2, 0], [nan] * 3, [2, 2, 2]]
+    answers, labels = torch.tensor(rows, dtype=dtype), torch.tensor([1, 1, 1, 1, 1, 1, 1, 0])
+    slow = [
+        max(range(3), key=row.__getitem__) == own and all(abs(one) < inf for one in row)
+        for row, own in zip(rows, labels.tolist(), strict=True)
+    ]
+    assert right(answers, labels).tolist() == slow == [True, *[False] * 6, True]
+    assert torch.equal(wrong(answers, labels), ~right(answers, labels))
 
 
 def test_passes_fit_their_budget() -> None:
