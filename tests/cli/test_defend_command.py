@@ -1,6 +1,7 @@
 """`ukemi defend` and `ukemi repair uncertainty`: what they write, what they say, and their exit codes."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -176,6 +177,9 @@ def test_bad_input_is_one_sentence_before_any_work_and_writes_nothing(
     write_set(tmp_path / "other.safetensors", type(empty)(**{**vars(empty), "model": "0" * 64}))
     write_set(tmp_path / "vain.safetensors", type(empty)(**{**vars(empty), "success": empty.success & False}))
     out = ["--out", str(tmp_path / "none")]
+    full = read_set(made / "test/generated.safetensors")
+    write_set(tmp_path / "frozen.safetensors", replace(full, success=full.success & False))
+    frozen, other = ["--transfer", str(tmp_path / "frozen.safetensors")], str(tmp_path / "other.safetensors")
     monkeypatch.setattr("ukemi.cli.uncertain.turned", None)  # attacks: never reached
     monkeypatch.setattr("ukemi.repairs.uncertain.turned_by", None)
     for flags, said in (
@@ -196,6 +200,14 @@ def test_bad_input_is_one_sentence_before_any_work_and_writes_nothing(
             "samples: 9999 are asked for",
         ),
         (["repair", "uncertainty", own, "--sets", test, "--share", "1"], "share"),
+        (
+            ["repair", "uncertainty", own, "--sets", str(made / "train/generated.safetensors"), *frozen],
+            f"transfer: {frozen[1]}: there is no image in it",
+        ),
+        (
+            ["repair", "uncertainty", own, "--sets", str(made / "train/generated.safetensors"), "--transfer", other],
+            f"transfer: {other}: it was made for another model",
+        ),
     ):
         assert run([*flags, *([] if "--out" in flags else out)]) == 2
         assert said in " ".join(capsys.readouterr().err.split())

@@ -16,7 +16,7 @@ from ukemi.training import TrainConfig
 from ukemi.training.checkpoints import write_checkpoint
 from ukemi.training.run import Run
 from ukemi.training.sets import check_set, read_set
-from ukemi.training.setup import make_model, trained_model
+from ukemi.training.setup import load_sets, make_model, trained_model
 
 NET = """
 from torch import nn
@@ -259,6 +259,16 @@ def test_what_is_no_profile_is_refused_in_a_sentence(text: str | None, capsys: p
     assert capsys.readouterr().err == f"ukemi: profile: {why}\n"
 
 
+def test_a_profile_with_crossed_thresholds_or_of_a_newer_version_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    for known, said in (
+        ({"thresholds": {"pcs": [0.7, 0.3], "vr": [0.2, 0.2]}}, "p.json: low should not lie above high"),
+        ({"schema": 2, "thresholds": {"pcs": [0.7], "vr": [0.2]}}, "p.json was written by a newer ukemi"),
+    ):
+        Path("p.json").write_text(json.dumps(known))
+        assert run(["generate", *OWN, "--profile", "p.json"]) == 2
+        assert capsys.readouterr().err.startswith(f"ukemi: profile: {said}")
+
+
 def test_what_can_not_be_reached_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     hard = ["--pcs-thresholds", "0.999", "--vr-thresholds", "0.99", "--epsilon", "0.01"]
     assert run(["generate", *OWN, *hard, *QUICK, "--images", "10"]) == 0
@@ -297,6 +307,8 @@ def test_thresholds_are_never_found_on_the_images_that_are_profiled(validation: 
     found = brought(UncertaintyConfig(**told), 5800, apart=True)  # type: ignore[arg-type]
     assert len(found.validation) == 400 and len(found.data) == 5600
     assert not _numbers(found.data) & _numbers(found.validation)
+    aside = load_sets(config).validation
+    assert aside is None or _numbers(found.validation) <= _numbers(aside)  # nor what the run was trained on
     assert _numbers(brought(UncertaintyConfig(**told), 5800).data) & _numbers(found.validation)  # type: ignore[arg-type]
 
 

@@ -7,7 +7,7 @@ from torch import nn
 from ukemi import UserError
 from ukemi.data import Data
 from ukemi.defences import DEFENCES, TRAINING, Detector, Setting, Squeezing, Variants, defence_of, key_of, passes
-from ukemi.defences.classifier import halves
+from ukemi.defences.classifier import Classifying, halves
 from ukemi.defences.detectors import Mutating
 from ukemi.defences.hardening import CROPS, NEARBY, _mean, _vote
 from ukemi.defences.slices import Slicing
@@ -59,7 +59,7 @@ def test_a_defence_stops_some_attacked_images_and_few_benign_ones(
 
 def test_the_threshold_flags_at_most_its_share(net: nn.Module, benign: Data) -> None:
     images = benign.batch(torch.arange(len(benign)), "cpu").images
-    for share in (0.0, 0.05, 0.3):
+    for share in (0.0, 0.05, 0.055, 0.3):  # the third of 300 images is no whole number
         detector = Squeezing(net).fitted(benign, share)
         flagged = int(detector.flags(images).sum())
         assert share * len(benign) - 1 <= flagged <= share * len(benign)
@@ -122,6 +122,18 @@ def test_the_slices_of_images_add_up_to_those_of_their_class(net: nn.Module, ben
     ]
     found = detector.scores(image.batch(torch.tensor([0]), "cpu").images)
     assert float(found) == pytest.approx(-float(torch.stack(cosines).mean()), abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["slices", "adversarial-classifier"])
+def test_what_learns_from_one_half_has_its_threshold_from_the_other(name: str, setting: Setting) -> None:
+    own, other = halves(setting.benign)
+    assert setting.adversarial is not None
+    made = {
+        "slices": lambda: Slicing(setting.model, own),
+        "adversarial-classifier": lambda: Classifying(setting.model, own, halves(setting.adversarial)[0]),  # type: ignore[arg-type]
+    }
+    found = defence_of(name, setting)
+    assert isinstance(found, Detector) and found.threshold == made[name]().fitted(other).threshold
 
 
 def test_halves_keep_samples_apart(benign: Data) -> None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from ukemi import UserError
 from ukemi.data import Data
 from ukemi.defences import Setting, Squeezing, defence_of, key_of
 from ukemi.defences.classifier import Classifying
@@ -40,6 +41,14 @@ def test_squeezing_flags_the_form_that_moves_furthest(
         assert isinstance(hard, nn.Module) and isinstance(bare, nn.Module)
         assert torch.allclose(hard(images).exp(), (forms[0] + forms[1]) / 2, atol=1e-5)
         assert torch.allclose(bare(images), model(bit_depth(images, fewer)), atol=1e-5)
+
+
+def test_scores_that_are_no_numbers_give_no_threshold(coloured: tuple[nn.Module, Data]) -> None:
+    net, data = coloured
+    images = data.batch(torch.arange(10), "cpu").images
+    images[3] = torch.nan
+    with pytest.raises(UserError, match="benign: Squeezing finds no score for 1 of 10 images"):
+        Squeezing(net).fitted(Data(images, data.labels, data.classes, data.index, 10))
 
 
 def test_dropping_looks_at_the_predictive_entropy_under_masks_of_the_picture(net: nn.Module, few: Tensor) -> None:

@@ -13,7 +13,7 @@ from ukemi.defences import Detector, Squeezing, Transformed, study
 from ukemi.defences.study import Judged, Study
 from ukemi.defences.transforms import bit_depth
 from ukemi.measures.uncertainty import Profile, Profiled, profile
-from ukemi.reports.defences import _times
+from ukemi.reports.defences import DefenceReport, _glance, _times
 from ukemi.uncertainty import DropoutPasses, Thresholds, patterns_of
 
 
@@ -56,6 +56,9 @@ def test_counts_are_those_of_a_slow_loop(net: nn.Module, benign: Data, profiled:
                         count[0] += not stopped
                         count[1] += 1
         assert one.false_positives == pytest.approx(lost / known)
+        assert {name: int(passed.sum()) for name, passed in one.passed.items()} == {
+            name: h[0] for name, h in hits.items()
+        }
         for name, (passed, fooling) in hits.items():
             assert found.share(one, name) == pytest.approx(passed / fooling)
         assert found.share(one) == pytest.approx(sum(h[0] for h in hits.values()) / sum(h[1] for h in hits.values()))
@@ -95,6 +98,21 @@ def test_a_ratio_without_common_inputs_that_pass(profiled: Profile) -> None:
     assert isnan(common.ratio(stopped))
     with pytest.raises(UserError, match="at least one"):
         study(profiled, {})
+
+
+def test_the_mean_ratio_says_over_how_many_defences_it_is(profiled: Profile) -> None:
+    numbers = {one.name: patterns_of(one.metrics.pcs, one.metrics.vr, profiled.thresholds) for one in profiled.sources}
+    fooling = {one.name: ~one.right for one in profiled.sources[1:]}
+    rare = {name: rows & (numbers[name] != 1) for name, rows in fooling.items()}
+    all_pass, common_stopped = (
+        Judged(name, "hardening", 1.0, 0.0, rows) for name, rows in (("a", fooling), ("b", rare))
+    )
+    for judged, over in (
+        ((all_pass, all_pass), "over the defences."),
+        ((all_pass, common_stopped), "over 1 of 2 defences"),
+    ):
+        said = _glance(DefenceReport("net", Study(profiled, judged), "given", {}, "cpu", 1.0))
+        assert over in said[1] and ("that some of LH pass" in said[1]) == (judged[1] is common_stopped)
 
 
 def test_a_ratio_without_end_is_shown_as_one() -> None:

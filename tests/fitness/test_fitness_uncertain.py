@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 from test_fitness_base import scored_by
-from torch import nn
+from torch import Tensor, nn
 
-from ukemi import T3, Sensei, UserError
+from ukemi import T3, Sensei, UserError, WorstOf
 from ukemi.data import DataSet
 from ukemi.fitness import PredictiveEntropy, Scored, fitness_of, uncertainty
 from ukemi.training import TrainConfig, train
@@ -56,6 +56,23 @@ def test_a_network_without_dropout_is_refused_before_a_run_is_written(tmp_path: 
         with pytest.raises(UserError, match="fitness: predictive-entropy needs a network with dropout"):
             train(told, quiet=True)
         assert not (tmp_path / "run").exists()
+
+
+class Aside(nn.Module):
+    """Holds a dropout that its answers do not go through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, self.dropout = nn.Linear(784, 10), nn.Dropout(0.5)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(images.flatten(1))
+
+
+def test_dropout_that_does_nothing_is_refused_before_a_run_is_written(fashion: DataSet) -> None:
+    for augmenter in (Sensei(T3, fitness="predictive-entropy"), WorstOf(2, T3, fitness="predictive-entropy")):
+        with pytest.raises(UserError, match="dropout: no dropout layer of Aside takes part in its answers"):
+            augmenter.rehearse(Aside(), fashion.train)
 
 
 @pytest.mark.parametrize("name", ["uncertainty", "predictive-entropy"])

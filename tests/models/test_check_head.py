@@ -79,3 +79,18 @@ def test_images_that_the_model_cannot_take() -> None:
         check_head(model, IMAGES, 10)
     with pytest.raises(UserError, match="model: it normalises 3 channels, but the images have 1"):
         check_head(create("lenet5", classes=10, channels=3, size=(28, 28)), torch.rand(2, 1, 28, 28), 10)
+
+
+class Writing(nn.Module):
+    """Normalises its images where they lie."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images.sub_(0.5).flatten(1)[:, :10]
+
+
+def test_a_model_that_writes_into_its_images_is_refused() -> None:
+    kept = IMAGES.clone()
+    with pytest.raises(UserError, match="model: it writes into the images that it is given"):
+        check_head(Writing(), IMAGES, 10)
+    assert torch.equal(IMAGES, kept)
+    assert check_head(nn.Sequential(nn.Flatten(), nn.LazyLinear(10), nn.ReLU(inplace=True)), IMAGES, 10) == 10

@@ -9,7 +9,8 @@ from torch import nn
 
 from ukemi import UserError
 from ukemi.objectives import Distillation, GroupedMixup
-from ukemi.objectives.grouped import partners_of
+from ukemi.objectives.grouped import Partners, partners_of
+from ukemi.objectives.mixup import drawn
 
 
 @given(group=st.lists(st.booleans(), min_size=1, max_size=30), seed=st.integers(0, 1000))
@@ -51,6 +52,26 @@ def test_unmixed_samples_are_trained_as_they_are_and_the_group_is_mixed(kind: in
     plain = F.cross_entropy(net(images), labels, reduction="none")
     assert torch.allclose(found.losses[:6], plain[:6], atol=1e-6)
     assert not bool(torch.isclose(found.losses[6:], plain[6:], atol=1e-6).all())
+
+
+@pytest.mark.parametrize("partners", ["group", "others"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_images_and_labels_are_mixed_in_one_proportion(partners: Partners, smoothing: float) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(16, 3)).requires_grad_(False)
+    images, labels, index = torch.rand(8, 1, 4, 4), torch.arange(8) % 3, torch.arange(8)
+    torch.manual_seed(1)
+    share, order = drawn(2.0, images)
+    other = partners_of(index >= 4, order, partners)
+    torch.manual_seed(1)
+    found = GroupedMixup(smoothing, first=4, partners=partners)(net, images, labels, index, 0)
+    assert any(labels[at] != labels[other[at]] for at in range(4, 8))
+    for at in range(8):
+        own = float(share) if at >= 4 else 1.0
+        pair = [at, int(other[at])]
+        answer = net(own * images[pair[:1]] + (1 - own) * images[pair[1:]])
+        first, second = (F.cross_entropy(answer, labels[[row]], label_smoothing=smoothing) for row in pair)
+        assert torch.isclose(found.losses[at], own * first + (1 - own) * second, atol=1e-5)
 
 
 def test_the_group_begins_with_the_sample_that_is_named() -> None:

@@ -193,4 +193,4 @@ def test_dropout_stands_before_the_layer_that_answers(small: Path) -> None:
     chosen = config(small, model="test_loop:Aside", dropout=0.2)
     data = load_sets(chosen).train
     names = dict(make_model(chosen, data, data.classes, None).named_modules())
-    assert "head.dropout" in names and "aside.dropout" not in names
+    assert "head.inserted_dropout" in names and "aside.inserted_dropout" not in names

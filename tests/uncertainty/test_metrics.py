@@ -69,6 +69,12 @@ def test_vr_counts_from_the_label_that_is_given() -> None:
     assert float(variation_ratio(p)) == pytest.approx(2 / 5)
 
 
+def test_a_share_of_passes_is_that_number_whatever_type_they_have() -> None:
+    drawn = torch.tensor([[[0.9, 0.1]]] * 3 + [[[0.1, 0.9]]] * 7)  # float32, in which 0.7 lies below 0.7
+    found = measured(Sampled(drawn[0], drawn))
+    assert found.vr.tolist() == [0.7] and found.pcs.dtype == found.pe.dtype == torch.float64
+
+
 def test_certain_probabilities_of_zero_are_no_nan() -> None:
     sure = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]])
     assert float(mutual_information(sure)) == pytest.approx(np.log(2))

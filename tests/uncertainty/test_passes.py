@@ -69,6 +69,23 @@ def test_cut_passes_are_whole_passes(kind: type[nn.Module], cut: type) -> None:
     assert float((first.drawn[0] - first.drawn[1]).abs().max()) > 1e-3
 
 
+def test_what_a_trace_does_not_show_is_not_cut() -> None:
+    net = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(16, 4)).eval()
+    net.register_forward_hook(lambda module, given, output: 2 * output)
+    images = torch.rand(3, 1, 4, 4)
+    assert torch.allclose(DropoutPasses(net, 2)(images, torch.arange(3)).certain, net(images).softmax(1))
+
+
+def test_a_compiled_network_is_asked_as_it_was_before() -> None:
+    net = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(16, 4)).eval()
+    images, index = torch.rand(3, 1, 4, 4), torch.arange(3)
+    compiled = torch.compile(net, backend="eager")
+    compiled(images)  # from here on it looks for no new hooks
+    for split in (True, False):
+        found = DropoutPasses(compiled, 4, split=split)(images, index)  # type: ignore[arg-type]
+        assert torch.allclose(found.drawn, DropoutPasses(net, 4)(images, index).drawn)
+
+
 @pytest.mark.parametrize(("name", "channels", "size"), [("lenet5", 1, 28), ("nin", 3, 16), ("resnet20", 3, 16)])
 def test_our_networks_are_cut(name: str, channels: int, size: int) -> None:
     model = with_dropout(create(name, classes=10, channels=channels, size=(size, size)), 0.2).double()
@@ -184,9 +201,9 @@ def placed(model: nn.Module) -> list[str]:
 
 def test_images_show_which_layer_gives_the_logits() -> None:
     few = images(3).float()
-    assert placed(insert_dropout(Aside(), 0.5, few)) == ["head.dropout"]
-    assert placed(insert_dropout(Late(), 0.5, few)) == ["head.dropout"]
-    assert placed(insert_dropout(Late(scale=2.0), 0.5, few)) == ["head.dropout"]  # the last that runs
+    assert placed(insert_dropout(Aside(), 0.5, few)) == ["head.inserted_dropout"]
+    assert placed(insert_dropout(Late(), 0.5, few)) == ["head.inserted_dropout"]
+    assert placed(insert_dropout(Late(scale=2.0), 0.5, few)) == ["head.inserted_dropout"]  # the last that runs
     found = DropoutPasses(with_dropout(Aside(), 0.5, few), 8)(few, torch.arange(3))
     assert float(found.drawn.std(0).max()) > 1e-4
     model = Late().train()

@@ -105,7 +105,7 @@ def test_unstable_is_within_sampling_error_or_between() -> None:
     vr = torch.tensor([0.3 - error - 1e-3, 0.3 - error + 1e-3, 0.3, 0.3 + error - 1e-3, 0.3 + error + 1e-3])
     assert unstable(vr, Thresholds((0.5, 0.5), (0.3, 0.3)), 50).tolist() == [False, True, True, True, False]
     wide = Thresholds((0.5, 0.5), (0.1, 0.9))
-    assert unstable(torch.tensor([0.5]), wide, 10_000).tolist() == [True]
+    assert unstable(torch.tensor([0.05, 0.5, 0.91, 0.95]), wide, 1_000).tolist() == [False, True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,10 @@ def test_crossed_thresholds_are_named(pcs: tuple[float, float], vr: tuple[float,
         Thresholds(pcs, vr)
 
 
-@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=30), st.integers(1, 12))
+CONFIDENCES = st.floats(0, 1) | st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])  # also at the ends of bins
+
+
+@given(st.lists(st.tuples(CONFIDENCES, st.booleans()), min_size=1, max_size=30), st.sampled_from([1, 2, 4, 7, 12]))
 def test_calibration_is_its_definition(answers: list[tuple[float, bool]], bins: int) -> None:
     bucket: dict[int, list[tuple[float, bool]]] = {}
     for confidence, right in answers:

@@ -19,6 +19,7 @@ from ukemi.cli.uncertain import (
     brought,
     check_uncertain,
     kept_of,
+    set_name,
     shown,
     thresholds_of,
     turned,
@@ -76,7 +77,7 @@ def run(arguments: list[str]) -> int:
         title=str(config.run or config.model),
         study=judged,
         found_by=found_by,
-        settings={**found.named, **shown(config, drops=True)},  # mc-dropout
+        settings={**found.named, **shown(config, found, drops=True)},  # mc-dropout
         device=str(home_of(found.model)),
         seconds=monotonic() - began,
         left_out=left_out,
@@ -121,16 +122,15 @@ def _names(paths: tuple[Path, ...]) -> dict[Path, str]:
     """What each set is called; none as another, nor as the benign images."""
     short = {path: _short(path, paths) for path in paths}
     taken = [BENIGN, *short.values()]
-    return {path: name if taken.count(name) == 1 else str(path) for path, name in short.items()}
+    return {path: name if taken.count(name) == 1 else set_name(path) for path, name in short.items()}
 
 
 def _short(path: Path, beside: tuple[Path, ...]) -> str:
     """As short as tells the sets apart: LH-misclassified for …/LH-misclassified/generated.safetensors."""
-    stems = [each.stem for each in beside]
-    short = path.stem if stems.count(path.stem) == 1 else f"{path.parent.name}"
-    return (
-        short if sum(each.parent.name == path.parent.name for each in beside) == 1 or short == path.stem else str(path)
-    )
+    if [each.stem for each in beside].count(path.stem) == 1:
+        return path.stem
+    folder = path.parent.name  # none of a file in the current folder
+    return folder if folder and [each.parent.name for each in beside].count(folder) == 1 else set_name(path)
 
 
 def _kind(saved: AdversarialSet | None) -> str:

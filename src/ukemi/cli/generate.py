@@ -10,7 +10,15 @@ from rich.console import Console
 from ukemi import reports
 from ukemi.cli.attacking import bar
 from ukemi.cli.parse import parse
-from ukemi.cli.uncertain import UncertainConfig, brought_to_ranks, check_uncertain, recognised, shown, thresholds_of
+from ukemi.cli.uncertain import (
+    UncertainConfig,
+    brought_to_ranks,
+    check_uncertain,
+    finds_thresholds,
+    recognised,
+    shown,
+    thresholds_of,
+)
 from ukemi.errors import UserError
 from ukemi.models.inference import home_of
 from ukemi.ranks import is_first
@@ -67,7 +75,7 @@ def run(arguments: list[str]) -> int:
             made = generate(found.source, seeds, target, settings, report=report, **told)  # type: ignore[arg-type]
     if not found.ranks.first:
         return 0
-    own = shown(config)
+    own = {name: value for name, value in shown(config, found).items() if name not in _unused(config)}
     out = _out(config)
     kept = generated_set(
         found.model, seeds, made, numbers_of(made), own, data=str(found.named["data"]), split=config.split,
@@ -111,7 +119,7 @@ def _check(config: GenerateConfig) -> None:
                 raise UserError(
                     f"{name}: it belongs to --generator pixels; natural variations are bred as SENSEI's are."
                 )
-        if config.epsilon != _usual("epsilon") and (config.profile is not None or config.pcs_thresholds):
+        if config.epsilon != _usual("epsilon") and not finds_thresholds(config):
             raise UserError(
                 "epsilon: natural variations have no budget, and with given thresholds no attack needs one."
             )
@@ -119,6 +127,14 @@ def _check(config: GenerateConfig) -> None:
         raise UserError(f"space: it belongs to --generator natural, but the generator is {config.generator}.")
     if is_first():
         check_folder(_out(config))
+
+
+def _unused(config: GenerateConfig) -> set[str]:
+    """Settings that take no part in this search."""
+    unused = {"space"} if config.generator == "pixels" else {*PIXELS_ONLY}
+    if not finds_thresholds(config):
+        unused |= {"attacks", "validation_images"} | ({"epsilon"} if config.generator == "natural" else set())
+    return unused
 
 
 def _usual(name: str) -> object:

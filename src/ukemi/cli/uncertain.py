@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from os.path import join
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from ukemi.cli.evaluate import BroughtConfig, EvaluateConfig, check_beside, mode
 from ukemi.data import Data
 from ukemi.errors import UserError, field_called
 from ukemi.measures.uncertainty import attack_of, turned_by, validation_thresholds
+from ukemi.models.check_head import PROBABILITIES
 from ukemi.models.inference import default_chunk, home_of, logits
 from ukemi.models.own import load_into
 from ukemi.ranks import Ranks, is_first
@@ -85,6 +87,8 @@ class Brought:
     space: Space
     named: dict[str, Any]
     """how model and data are called"""
+    dropped: bool
+    """whether the network had dropout of its own"""
     ranks: Ranks = field(default_factory=Ranks)
     """who measures together"""
 
@@ -115,6 +119,11 @@ def check_uncertain(config: UncertainConfig, command: str) -> None:
             )
     if not (attacks_of(config) or given or config.profile):
         raise UserError("attacks: without any, --pcs-thresholds and --vr-thresholds are needed.")
+
+
+def set_name(path: Path) -> str:
+    """A set's path as a source is called: with a folder, ./ at least, which no source of ours has."""
+    return join(path.parent, path.name)
 
 
 def kept_of(saved: Mapping[str, AdversarialSet], found: Brought) -> dict[str, Data]:
@@ -152,19 +161,21 @@ def brought(
     device = device or device_of(config.device)
     told = EvaluateConfig(**{name: getattr(config, name) for name in (*BroughtConfig.model_fields, "seed")})
     model, data, space, named, _ = model_and_data(told, device)
+    if named.get("outputs"):  # how sure it is would be that of their softmax
+        raise UserError(PROBABILITIES)
     validation = _validation(config, data)
     source: Source
-    rate: float | None = None
+    dropped, rate = drops(model), None
     if config.ensemble:
         with field_called("ensemble", "run", "weights", "checkpoint"):
             source = Ensemble([model, *(_member(path, model, data).to(device) for path in config.ensemble)])
-    elif config.own_dropout_only and not drops(model):
+    elif config.own_dropout_only and not dropped:
         raise UserError(
             f"own-dropout-only: {type(model).__name__} has no dropout layer{rateless(model)}; leave"
             " --own-dropout-only out and one is inserted, or give an --ensemble."
         )
     else:
-        rate = None if drops(model) else config.dropout
+        rate = None if dropped else config.dropout
         model = with_dropout(model, config.dropout, data.batch(torch.arange(min(2, len(data))), device).images)
         source = DropoutPasses(model, config.passes, seed=config.seed)
     if config.profile is not None:
@@ -173,7 +184,7 @@ def brought(
         data = _without(data, validation)
     data = fixed_subset(data, min(images, len(data)), config.seed)
     _check_finite(model, data)
-    return Brought(model, data, validation, source, space, named)
+    return Brought(model, data, validation, source, space, named, dropped)
 
 
 def _check_finite(model: nn.Module, data: Data) -> None:
@@ -298,10 +309,11 @@ def turned(
         return turned_by(model, data, attack.made(seed), report, ranks)
 
 
-def shown(config: UncertainConfig, *, drops: bool = False) -> dict[str, Any]:
+def shown(config: UncertainConfig, found: Brought, *, drops: bool = False) -> dict[str, Any]:
     """A command's own settings for its report, without those that say nothing; `drops`: it uses those of dropout in
     spite of an ensemble."""
     unused = {*BroughtConfig.model_fields, "out", "device", *(OF_DROPOUT if config.ensemble and not drops else ())}
+    unused |= {"dropout"} if found.dropped else set()
     own = config.model_dump(mode="json", exclude=unused, exclude_none=True)
     return {name: value for name, value in own.items() if value != []}
 

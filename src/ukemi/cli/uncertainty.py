@@ -18,6 +18,7 @@ from ukemi.cli.uncertain import (
     check_uncertain,
     finds_thresholds,
     kept_of,
+    set_name,
     shown,
     thresholds_of,
     turned,
@@ -71,7 +72,7 @@ def run(arguments: list[str]) -> int:
             profiled = profile(found.source, groups, thresholds, report=report, ranks=found.ranks, **kinds)  # type: ignore[arg-type]
     if not found.ranks.first:
         return 0
-    own = shown(config)
+    own = shown(config, found)
     seen = reports.UncertaintyReport(
         title=str(config.run or config.model),
         profile=profiled,
@@ -108,7 +109,7 @@ def _check(config: UncertaintyConfig) -> dict[str, AdversarialSet]:
     if is_first():
         check_folder(_out(config))
     with field_called("sets", "adversarial-set"):
-        saved = {str(path): read_set(path) for path in config.sets}
+        saved = {set_name(path): read_set(path) for path in config.sets}
         for one in saved.values():
             as_data(one)
     return saved

@@ -14,7 +14,8 @@ PROBABILITIES = "model: its outputs look like probabilities (each row adds up to
 def check_head(model: nn.Module, images: Tensor, classes: int) -> int:
     """The number of logits that `model` gives for `images_NCHW`, found with one forward pass of two images.
 
-    Raises `UserError` where the model can't take the images, gives no logits [N, K], or has fewer than `classes`.
+    Raises `UserError` where the model can't take the images or writes into them, gives no logits [N, K], or has fewer
+    than `classes`.
     Modes, statistics and random state of the model are left as they are.
     """
     few_NCHW = images[:2]
@@ -59,11 +60,15 @@ def _check_channels(model: nn.Module, images_NCHW: Tensor) -> None:
 def _forward(model: nn.Module, images_NCHW: Tensor) -> object:
     # Ordinary tensors, not inference tensors: a lazy layer creates its parameters in its first forward pass.
     with scoring(model, images_NCHW.device), torch.inference_mode(False), torch.no_grad():
+        given_NCHW = images_NCHW.clone()
         try:
-            return model(images_NCHW.clone())
+            outputs = model(given_NCHW)
         except Exception as error:  # a user's network fails in any way it likes
             shape = "×".join(map(str, images_NCHW.shape[1:]))
             raise UserError(f"model: it can't take images of {shape} ({reason(error)}).") from error
+    if given_NCHW._version:  # every measure asks about its images more than once
+        raise UserError("model: it writes into the images that it is given; let it work on a copy.")
+    return outputs
 
 
 def _what(outputs: object) -> str:

@@ -98,6 +98,7 @@ def enhance(
             kept[path] = read_set(path)
         with field_called(f"transfer: {path}", "adversarial-set"):
             check_set(kept[path], test, model)
+            as_data(kept[path])
     model, few = model.to(device), fixed_subset(test, min(told.images, len(test)), config.seed)
     if frozen is None:
         say("attacks on the model")

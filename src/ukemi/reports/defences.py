@@ -100,7 +100,7 @@ def defence_summary(report: DefenceReport) -> dict[str, Any]:
         },
         "patterns": study.counts(),
         "defences": [_row(study, one) for one in study.judged],
-        "mean_uncommon_ratio": _finite(mean_ratio(study)),
+        "mean_uncommon_ratio": mean(_ratios(study)) if _ratios(study) else None,
         "left_out": dict(report.left_out),
         "settings": dict(report.settings),
         "seconds": report.seconds,
@@ -121,10 +121,9 @@ def _row(study: Study, one: Judged) -> dict[str, Any]:
     }
 
 
-def mean_ratio(study: Study) -> float:
-    """Over the defences whose ratio is a number."""
-    known = [ratio for ratio in map(study.ratio, study.judged) if isfinite(ratio)]
-    return mean(known) if known else float("nan")
+def _ratios(study: Study) -> list[float]:
+    """Those that are a number."""
+    return [ratio for ratio in map(study.ratio, study.judged) if isfinite(ratio)]
 
 
 def _finite(value: float) -> float | None:
@@ -166,8 +165,9 @@ def _glance(report: DefenceReport) -> list[str]:
             f"Of the inputs that fool the bare model fewest pass {best} ({words.percent(known[best])}), most pass"
             f" {worst} ({words.percent(known[worst])})."
         )
-    ratio = mean_ratio(study)
-    if isfinite(ratio):
-        more = f"{abs(ratio - 1):.0%} {'more' if ratio >= 1 else 'less'} often"
-        said.append(f"Inputs of uncommon patterns pass {more} than those of {COMMON}, over the defences.")
+    if ratios := _ratios(study):
+        more = f"{abs(mean(ratios) - 1):.0%} {'more' if mean(ratios) >= 1 else 'less'} often"
+        some = f"{len(ratios)} of {len(study.judged)} defences that some of {COMMON} pass"
+        over = "the defences" if len(ratios) == len(study.judged) else some
+        said.append(f"Inputs of uncommon patterns pass {more} than those of {COMMON}, over {over}.")
     return said

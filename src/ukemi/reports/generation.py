@@ -71,9 +71,9 @@ def numbers_of(found: Generated) -> dict[str, Any]:
 def generation_table(found: Generated) -> Table:
     """One row: how many seeds succeeded, after how many generations."""
     about = (
-        "success: pattern and goal hold under dropout masks that the search never saw, with its 95 % interval;"
-        " claimed: the search stopped on them; fitness: 1 and more is there, below 0 short of the pattern, below -2"
-        " short of the goal"
+        "success: pattern and goal hold (with dropout under masks that the search never saw), with its 95 %"
+        " interval; claimed: the search stopped on them; fitness: 1 and more is there, below 0 short of the pattern,"
+        " below -2 short of the goal"
     )
     table = Table(caption=about, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("pattern", no_wrap=True)
@@ -181,7 +181,7 @@ def _scatter(found: Generated) -> Any:
     limits = found.target.thresholds
     return charts.scatter(
         series,
-        title="Every generated input by its PCS and VR, under fresh masks",
+        title="Every generated input by its PCS and VR",
         x_label="PCS",
         y_label="VR",
         x_rules=sorted(set(limits.pcs)),

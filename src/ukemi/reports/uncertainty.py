@@ -14,7 +14,7 @@ from rich.text import Text
 from torch import Tensor
 
 from ukemi.data import as_float
-from ukemi.errors import UserError
+from ukemi.errors import UserError, field_called
 from ukemi.measures.examples import drawn
 from ukemi.measures.uncertainty import Profile, Profiled
 from ukemi.reports import charts, words
@@ -164,8 +164,11 @@ def read_profile(path: Path) -> KnownProfile:
     """That of an uncertainty.json."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
+        if found.get("schema", SCHEMA) > SCHEMA:
+            raise UserError(f"profile: {path} was written by a newer ukemi; this one reads schemas up to {SCHEMA}.")
         row = found["thresholds"]
-        limits = Thresholds(tuple(row["pcs"]), tuple(row["vr"]))
+        with field_called(f"profile: {path}", "pcs-thresholds", "vr-thresholds"):
+            limits = Thresholds(tuple(row["pcs"]), tuple(row["vr"]))
         return KnownProfile(limits, found.get("model_sha256"), found.get("passes"), dict(found.get("settings", {})))
     except FileNotFoundError:
         raise UserError(f"profile: there is no file {path}.") from None

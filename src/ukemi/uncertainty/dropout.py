@@ -17,7 +17,7 @@ from ukemi.randomness import Stream
 WHOLE_MAPS: tuple[type[nn.Module], ...] = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 """these drop channels; `nn.Dropout` drops single numbers"""
 KINDS: tuple[type[nn.Module], ...] = (nn.Dropout, *WHOLE_MAPS)
-INSERTED = "dropout"
+INSERTED = "inserted_dropout"
 """the name of an inserted dropout, below the layer whose input it drops"""
 
 

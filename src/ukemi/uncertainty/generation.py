@@ -318,7 +318,7 @@ class _Search:
             fitness_NK[at, at_n[at]] = top_n[at]
             at = at[top_n[at] >= 1]
         done[at] = True
-        better = done | (top_n > self._fitness[rows])
+        better = top_n > self._fitness[rows]  # which is below 1, so a find is
         self._best[rows] = torch.where(better[:, None, None, None], best_n, self._best[rows])
         self._fitness[rows] = torch.where(better, top_n, self._fitness[rows])
         self._claimed[rows] = done

@@ -1,0 +1,154 @@
+"""What the commands about uncertainty share: refused models, names of sources, settings that are shown."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from ukemi.attacks.config import AttackConfig
+from ukemi.cli.main import run
+from ukemi.cli.uncertain import brought
+from ukemi.cli.uncertainty import UncertaintyConfig
+from ukemi.data import load
+from ukemi.measures.attacks import under_attack
+from ukemi.models.own import load_own
+from ukemi.training.sets import Recorder, read_set, write_set
+from ukemi.uncertainty import measured, uncertainty_of
+from ukemi.uncertainty.generation import CONFIRM
+
+NETS = """
+import torch
+from torch import nn
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.AvgPool2d(4), nn.Flatten(), nn.Dropout(0.3), nn.Linear(49, 10))
+
+def plain():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.AvgPool2d(4), nn.Flatten(), nn.Linear(49, 10))
+
+def sure():
+    return nn.Sequential(*net(), nn.Softmax(1))
+"""
+GIVEN = ["--pcs-thresholds", "0.5", "--vr-thresholds", "0.2", "--passes", "4", "--device", "cpu"]
+FEW = ["--images", "60", "--validation-images", "20"]
+QUICK = ["--population", "4", "--generations", "2"]
+BARE = ["--fuzzers", "--variants", "None"]
+
+
+def own(name: str) -> list[str]:
+    return ["--model", f"unsure_nets:{name}", "--data", "fashion-mini"]
+
+
+@pytest.fixture(autouse=True)
+def _here(elsewhere: None) -> None:
+    Path("unsure_nets.py").write_text(NETS)
+
+
+@pytest.fixture
+def fooling() -> list[str]:
+    """Sets of `ukemi attack` in files that are called as the benign images are."""
+    model, data = load_own("unsure_nets:net").eval(), load("fashion-mini").test.take(torch.arange(200))
+    told = AttackConfig(attack="fgsm", epsilon=0.3)
+    recorder = Recorder(told.made())
+    under_attack(model, data, recorder)
+    names = ["benign", "a/benign"]
+    for name in names:
+        write_set(Path(name), recorder.set(model, data, told, data="fashion-mini", split="test"))
+    return names
+
+
+def test_the_seed_is_that_of_the_masks_too() -> None:
+    told = {"model": "unsure_nets:net", "data": "fashion-mini", "device": "cpu", "passes": 4}
+    asked = []
+    for seed in (0, 0, 1):
+        found = brought(UncertaintyConfig(seed=seed, **told), 4)  # type: ignore[arg-type]
+        asked.append(found.source(torch.ones(2, 1, 28, 28), torch.arange(2)).drawn)
+    assert torch.equal(asked[0], asked[1]) and not torch.equal(asked[0], asked[2])
+
+
+def test_every_command_asks_for_the_kinds_of_pcs_and_vr_that_it_was_told() -> None:
+    kinds = ["--confidence", "max", "--against", "mode"]
+    limits = ["--pcs-thresholds", "0.099", *GIVEN[2:]]  # one of ten classes has a tenth at least, and here little more
+    few = ["--images", "60", "--validation-images", "20", "--out", "o"]
+    found = brought(UncertaintyConfig(model="unsure_nets:net", data="fashion-mini", device="cpu", passes=4), 60)
+
+    assert run(["uncertainty", *own("net"), *limits, *kinds, *BARE, "--attacks", "fgsm", *few]) == 0
+    row = json.loads(Path("o/uncertainty.json").read_text())["sources"][0]
+    wanted = uncertainty_of(found.source, found.data, confidence="max", against="mode")
+    other = uncertainty_of(found.source, found.data)
+    assert row["mean"]["pcs"] == float(wanted.pcs.mean()) != float(other.pcs.mean())
+    assert row["mean"]["vr"] == float(wanted.vr.mean()) != float(other.vr.mean())
+
+    assert run(["generate", *own("net"), *limits, *kinds, *QUICK, *few]) == 0
+    made = read_set(Path("o/generated.safetensors"))
+    known = found.data.take((other.prediction == found.data.labels).nonzero().flatten())
+    assert made.index.equal(known.index) and 0 < len(made) < 60  # only what the model recognises
+    again = measured(found.source(made.images, made.index, turn=CONFIRM), "max", "mode")
+    assert made.extras["pcs"].equal(again.pcs) and made.extras["vr"].equal(again.vr)
+
+    defend = ["--defences", "bit-depth", "--attacks", "fgsm", "--epsilon", "0.3"]
+    for told, low in (([], True), (kinds, False)):
+        assert run(["defend", *own("net"), *limits, *told, *defend, *few]) == 0
+        counts = json.loads(Path("o/defences.json").read_text())["patterns"]
+        assert (counts["LL"] + counts["LH"] > 0) == low
+
+
+def test_settings_that_took_no_part_are_not_shown() -> None:
+    few = ["--images", "40", "--validation-images", "40", "--attacks", "deepfool", *QUICK, "--out", "o"]
+    limits, natural = GIVEN[:4], ["--generator", "natural", "--space", "t6"]
+    bred, found = {"tournament", "exchange", "mutation", "grains"}, {"attacks", "validation_images"}
+    for name, flags, unused in (
+        ("net", [*limits, *natural], {"dropout", "epsilon"} | bred | found),
+        ("plain", limits, {"space"} | found),
+        ("plain", natural, bred),
+    ):
+        assert run(["generate", *own(name), *GIVEN[4:], *flags, *few]) == 0
+        shown = json.loads(Path("o/generation.json").read_text())["settings"]
+        assert {"dropout", "epsilon", "space", *bred, *found} - shown.keys() == unused
+    assert run(["uncertainty", *own("net"), *GIVEN, *BARE, "--images", "4", "--attacks", "fgsm", "--out", "o"]) == 0
+    assert "dropout" not in json.loads(Path("o/uncertainty.json").read_text())["settings"]
+
+
+def test_of_an_ensemble_it_is_not_said_that_anything_was_dropped(capsys: pytest.CaptureFixture[str]) -> None:
+    save_file(load_own("unsure_nets:plain").state_dict(), "member.safetensors")
+    flags = [*GIVEN[:4], "--device", "cpu", "--images", "40", "--ensemble", "member.safetensors", "--out", "o"]
+    assert run(["generate", *own("plain"), *flags, *QUICK]) == 0
+    said, page = capsys.readouterr().out, Path("o/page.html").read_text()
+    for text in (said, page):
+        assert "with dropout under masks that the search never saw" in " ".join(text.split())
+    assert "under fresh masks" not in page
+
+
+@pytest.mark.parametrize("command", [["uncertainty", *BARE, "--attacks"], ["generate", *QUICK]])
+def test_a_model_that_gives_probabilities_is_refused(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*command, *own("sure"), *GIVEN, *FEW, "--out", "o"]) == 2
+    assert "model: its outputs look like probabilities" in capsys.readouterr().err
+    assert not Path("o").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "file"), [(["uncertainty", *BARE], "uncertainty"), (["defend", "--defences", "bit-depth"], "defences")]
+)
+def test_a_set_is_never_taken_for_the_benign_images(command: list[str], file: str, fooling: list[str]) -> None:
+    flags = ["--attacks", "fgsm", "--sets", *fooling, "--out", "o"]
+    assert run([*command, *own("net"), *GIVEN, *FEW, *flags]) == 0
+    found: dict[str, Any] = json.loads(Path(f"o/{file}.json").read_text())
+    if file == "defences":
+        assert list(found["sources"]) == ["./benign", "a", "fgsm"] and found["defences"][0]["accuracy"] > 0
+    else:
+        rows = {row["source"]: row for row in found["sources"]}
+        assert rows["benign"]["images"] == 60 and rows["benign"]["accuracy"] > 0 == rows["./benign"]["accuracy"]
+
+
+def test_what_a_fuzzer_kept_stands_apart_from_what_is_attacked(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = [*own("net"), *GIVEN, *FEW, "--attacks", "fgsm", "--epsilon", "0.3", "--out", "o"]
+    assert run(["uncertainty", *flags, "--variants", "None", "--fuzzers", "deephunter", "--keep-fuzzed"]) == 0
+    capsys.readouterr()
+    assert run(["defend", *flags, "--defences", "bit-depth", "--sets", "o/deephunter.safetensors"]) == 0
+    heads = next(line.split() for line in capsys.readouterr().out.splitlines() if "benign" in line)
+    assert heads == ["passes", "%", "benign", "fuzzed", "attacked", "common", "uncommon", "×"]
