@@ -225,6 +225,7 @@ def test_texts_are_markdown_latex_and_csv() -> None:
     assert as_latex(Rows(["a"], [["50 % & $x_1 ~ \\"]])).splitlines()[4] == (
         r"50 \% \& \$x\_1 \textasciitilde{} \textbackslash{} \\"
     )
+    assert as_markdown(Rows(["a"], [[r"a|b \ <i> *`"]])).splitlines()[2] == r"| a\|b \\ \<i> \*\` |"
     assert as_markdown(Rows(["a", "b"], [])) == "| a | b |\n| --- | --- |\n"
 
 

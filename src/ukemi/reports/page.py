@@ -134,7 +134,7 @@ def _setting(value: Any) -> str:
         told = {key: one for key, one in value.items() if one not in (None, [], ())}
         return ", ".join(f"{key} = {said}" for key, said in flat(told))
     if isinstance(value, list | tuple):
-        return ", ".join(map(_setting, value))
+        return ", ".join(map(_setting, value)) or "none"
     return f"{value:g}" if isinstance(value, float) else "none" if value is None else str(value)
 
 
