@@ -170,6 +170,15 @@ def test_a_large_effect_is_a_plain_number() -> None:
     assert rows.rows[0][rows.names.index("d")] == "122"
 
 
+def test_no_difference_has_no_sign() -> None:
+    """The differences -0.1, 0 and 0.1 come to -9e-18 in floating point."""
+    outcomes = {"luck": dict(enumerate(map(outcome, (0.2, 0.2, 0.2))))}
+    outcomes["search"] = dict(enumerate(map(outcome, (0.1, 0.2, 0.3))))
+    found = replace(comparison(), methods=("luck", "search"), cases=(replace(CASE, outcomes=outcomes),))
+    rows = difference_rows(found)
+    assert [rows.rows[0][rows.names.index(name)] for name in ("points", "d")] == ["+0.0", "0"]
+
+
 def test_tables_fit_a_terminal_and_say_what_was_not_run() -> None:
     missing = CaseResult("svhn", ("t3-81",), {}, {}, "the data are absent")
     stopped = CaseResult("gtsrb", ("t3-81",), {"luck": OUTCOMES["luck"]}, {"search": {0: "diverged"}})

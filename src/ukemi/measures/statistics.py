@@ -121,9 +121,9 @@ def cohens_d(first: Sequence[float], second: Sequence[float]) -> float | None:
     squares = (many - 1) * stdev(first) ** 2 + (more - 1) * stdev(second) ** 2
     pooled, difference = sqrt(squares / (many + more - 2)), fmean(first) - fmean(second)
     rounding = _rounding(first, second)
-    if pooled > rounding:
-        return difference / pooled
-    return None if abs(difference) > rounding else 0.0
+    if abs(difference) <= rounding:
+        return 0.0
+    return difference / pooled if pooled > rounding else None
 
 
 def _rounding(first: Sequence[float], second: Sequence[float]) -> float:

@@ -251,7 +251,7 @@ def _share(found: Spread | None) -> str:
 
 
 def _points(share: float) -> str:
-    return f"{100 * share:+.1f}".replace("-", words.MINUS)
+    return f"{100 * share:+z.1f}".replace("-", words.MINUS)
 
 
 def _effect(size: float) -> str:
