@@ -162,6 +162,15 @@ def test_what_is_left_out_is_not_explained() -> None:
     assert caption.startswith("in %, mean over the seeds; robust: right on") and "more column" in caption
 
 
+def test_the_page_says_what_its_columns_mean(tmp_path: Path) -> None:
+    write_comparison(tmp_path, comparison(), command="ukemi compare")
+    said = read(tmp_path / "page.html").said()
+    assert "mean ± standard deviation over the seeds; robust: right on" in said and "attacked: right" not in said
+    one = replace(CASE, outcomes={name: {0: seeds[0]} for name, seeds in OUTCOMES.items()})
+    write_comparison(tmp_path, replace(comparison(), cases=(one,), seeds=(0,)), command="ukemi compare")
+    assert "standard deviation over the seeds" not in read(tmp_path / "page.html").said()
+
+
 def test_a_large_effect_is_a_plain_number() -> None:
     outcomes = {"luck": {seed: outcome(0.2 + 0.001 * seed) for seed in range(3)}}
     outcomes["search"] = {seed: outcome(0.3 + 0.001 * (seed == 1)) for seed in range(3)}

@@ -18,7 +18,7 @@ _MARKS = (
     "M0,-3.6L3.6,2.8H-3.6z",
     "M0,-3.8L3.8,0L0,3.8L-3.8,0z",
 )
-DIGIT, GAP = 7.7, 6.0
+DIGIT, GAP = 8.0, 6.0
 """how wide a digit of an axis may be, and how far from the axis it ends"""
 _MOST_MARKS = 24
 """a line of more points than this is drawn without marks"""

@@ -80,6 +80,7 @@ def glance(evaluation: Evaluation) -> list[str]:
     rates = [
         (rate, one.gene, value)
         for one in evaluation.failures
+        if one.images
         for value, rate in zip(one.values, one.rates, strict=True)
     ]
     if rates:
