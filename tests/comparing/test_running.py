@@ -320,6 +320,18 @@ def test_ctrl_c_while_workers_start_leaves_none_behind(
     assert "Traceback" not in capfd.readouterr().err
 
 
+def test_ctrl_c_that_ends_the_process_behind_the_workers_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a terminal it reaches the one that forks them too, which dies while it still imports."""
+
+    def lost(worker: Any) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        raise EOFError("unexpected EOF")
+
+    monkeypatch.setattr(running.multiprocessing.get_context("forkserver").Process, "start", lost)
+    with pytest.raises(Interrupted, match="the same command goes on"):
+        running.work_in(partial(sleep, 60), 2)
+
+
 def until(true: Callable[[], bool]) -> None:
     for _ in range(600):
         if true():

@@ -76,11 +76,7 @@ def work_in(work: Callable[[], None], jobs: int) -> None:
     threads = max(1, torch.get_num_threads() // jobs)
     workers = [context.Process(target=_worker, args=(work, threads, wrong)) for _ in range(jobs)]
     try:
-        with interruptible(Ranks()) as asked:  # a worker that is left half started tells of it in a traceback
-            for worker in workers:
-                worker.start()
-        if asked.is_set():
-            raise KeyboardInterrupt
+        _start(workers)
         _wait(workers)
     except KeyboardInterrupt:
         raise Interrupted("stopped; the same command goes on from here.") from None
@@ -92,6 +88,19 @@ def work_in(work: Callable[[], None], jobs: int) -> None:
         raise wrong.get()
     if any(worker.exitcode for worker in workers):
         raise UserError("jobs: a worker was ended from outside; the same command goes on from here.")
+
+
+def _start(workers: Sequence[Any]) -> None:
+    """Ctrl-C waits until all are there: one that is left half started would tell of it in a traceback."""
+    with interruptible(Ranks()) as asked:
+        try:
+            for worker in workers:
+                worker.start()
+        except EOFError:  # the process that forks them is gone
+            if not asked.is_set():
+                raise
+    if asked.is_set():
+        raise KeyboardInterrupt
 
 
 def _wait(workers: Sequence[Any]) -> None:
