@@ -165,7 +165,12 @@ def test_a_runs_own_seed_decides_what_its_test_part_is(
     seeds: list[int] = []
     load = evaluate.data_room.load
     monkeypatch.setattr(evaluate.data_room, "load", lambda *a, **k: (seeds.append(k["seed"]), load(*a, **k))[1])
+    capsys.readouterr()
     assert run(["evaluate", "here"]) == 0 and seeds == [5]
+    assert capsys.readouterr().err == ""
+    assert run(["evaluate", "here", "--data", str(folder), "--out", "other"]) == 0
+    said = capsys.readouterr().err  # other images than the run's own may be meant: a fifth of them is told
+    assert "has no test part of its own, so the seed drew one:" in said and "taken for the classes" not in said
 
 
 def test_labels_follow_the_classes_names(images: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,11 +2,13 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from comparison_samples import CASE, OUTCOMES, comparison, outcome
 
+from ukemi.comparing import Case, CompareConfig, gathered, planned
 from ukemi.comparing.result import CaseResult, _per_image, summary
 from ukemi.measures.statistics import paired
 
@@ -112,3 +114,12 @@ def test_methods_are_ranked_with_the_seeds_that_all_of_them_finished() -> None:
     found = replace(comparison(), methods=("luck", "search"), cases=(case,))
     pair = found.answer()
     assert found.ranked() == ["search", "luck"] and pair is not None and pair.over_seeds.mean == pytest.approx(0.1)
+
+
+def test_settings_name_the_data_that_were_used(tmp_path: Path) -> None:
+    told = CompareConfig(cases=(Case(data="mnist", model="lenet5"),), out=tmp_path)
+    settings = gathered(told, planned(told)).settings
+    assert settings["cases"][0]["data"] == "mnist" and not {"data", "models"} & set(settings)
+    told = CompareConfig(out=tmp_path)
+    settings = gathered(told, planned(told)).settings
+    assert (settings["data"], settings["models"]) == (["fashion-mini"], ["demo-cnn"]) and "cases" not in settings

@@ -21,7 +21,7 @@ from ukemi.comparing.costs import cost_of
 from ukemi.comparing.display import Watch, watched
 from ukemi.comparing.outcomes import outcome_path, read_outcome
 from ukemi.errors import UserError
-from ukemi.training import TrainingStopped
+from ukemi.training import Interrupted, TrainingStopped
 from ukemi.training.setup import load_sets
 
 TIMES = {"seconds"}
@@ -299,6 +299,37 @@ def test_workers_end_with_their_parent(how: int, small: Path, tmp_path: Path, pr
     assert parent.exitcode not in (0, None)
     until(lambda: not any(map(alive, workers)))
     assert all(list((log.parent / "checkpoints").glob("*.safetensors")) for log in logs)
+
+
+def test_ctrl_c_while_workers_start_leaves_none_behind(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    kind = running.multiprocessing.get_context("forkserver").Process
+    start, begun = kind.start, []
+
+    def interrupted(worker: Any) -> None:
+        if not begun:
+            os.kill(os.getpid(), signal.SIGINT)
+        begun.append(worker)
+        start(worker)
+
+    monkeypatch.setattr(kind, "start", interrupted)
+    with pytest.raises(Interrupted, match="the same command goes on"):
+        running.work_in(partial(sleep, 60), 2)
+    assert len(begun) == 2 and not any(worker.is_alive() for worker in begun)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_ctrl_c_that_ends_the_process_behind_the_workers_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a terminal it reaches the one that forks them too, which dies while it still imports."""
+
+    def lost(worker: Any) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        raise EOFError("unexpected EOF")
+
+    monkeypatch.setattr(running.multiprocessing.get_context("forkserver").Process, "start", lost)
+    with pytest.raises(Interrupted, match="the same command goes on"):
+        running.work_in(partial(sleep, 60), 2)
 
 
 def until(true: Callable[[], bool]) -> None:

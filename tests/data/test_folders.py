@@ -1,5 +1,6 @@
 """Image folders: layouts, modes, sizes, memory, and each way in which one can be wrong."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,15 @@ def test_a_class_may_be_called_train(tmp_path: Path) -> None:
     for number in range(5):
         picture(tmp_path / f"vehicles/train/{number}.png", shade=number)
     assert load(tmp_path / "vehicles").classes == ("train", "x")
+
+
+def test_a_name_that_is_no_utf8_is_still_text(tmp_path: Path) -> None:
+    """As an archive of another system leaves it; a page can't be written with what Python makes of such bytes."""
+    for name in (b"caf\xe8", b"caf\xe9"):
+        for number in range(5):
+            picture(tmp_path / os.fsdecode(name) / f"{number}.png", shade=number)
+    classes = load(tmp_path).classes
+    assert classes == (r"caf\xe8", r"caf\xe9") and all(name.encode() for name in classes)
 
 
 def test_other_files_and_hidden_folders_are_passed_over(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Intervals and effect sizes against SciPy, closed forms and a slow bootstrap; and how often they cry wolf."""
 
-from math import sqrt
+from math import inf, nan, sqrt
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from ukemi.measures.statistics import (
     student_quantile,
 )
 
-SHARES = st.floats(0, 1, allow_nan=False)
+SHARES = st.integers(0, 10_000).map(lambda right: right / 10_000)
 PAIRS = st.lists(st.tuples(SHARES, SHARES), min_size=3, max_size=12)
 
 
@@ -70,6 +70,14 @@ def test_without_a_spread_over_three_seeds_there_is_no_interval() -> None:
     assert paired([0.5], [0.5]).verdict == "unknown" and paired([0.5] * 3, [0.5] * 3).verdict == "tie"
     assert paired([0.5, 0.5, 0.51], [0.75, 0.75, 0.75]).verdict == "loss"
     assert spread([0.5]).deviation is None
+
+
+def test_means_that_differ_in_their_last_bits_are_equal() -> None:
+    """(0.3 + 0.5) / 2 is 0.4 and (0.1 + 0.7) / 2 is 0.39999999999999997: means over two cases."""
+    same = paired([(0.3 + 0.5) / 2] * 3, [(0.1 + 0.7) / 2] * 3)
+    assert (same.differences, same.mean, same.ties, same.effect, same.verdict) == ((0, 0, 0), 0, 3, 0, "tie")
+    still = paired([(0.3 + 0.5) / 2, (0.1 + 0.7) / 2, 0.4], [0.25, 0.25, 0.25])
+    assert (still.wins, still.effect, still.interval) == (3, None, None)
 
 
 def test_the_bootstrap_is_that_of_drawing_image_by_image() -> None:
@@ -126,6 +134,11 @@ def test_the_bootstrap_calls_equal_models_different_in_five_percent_of_cases(see
         (lambda: paired([1.0], [1.0, 2.0]), "pairs are needed, but 1 and 2"),
         (lambda: paired([], []), "pairs are needed"),
         (lambda: paired([1.0], [1.0], level=1.0), "level: it should lie between 0 and 1"),
+        (lambda: paired([1.0, nan, 2.0], [1.0, 2.0, 4.0]), "values: finite numbers are needed, but nan"),
+        (lambda: paired([inf, 1.0, 2.0], [1.0, 2.0, 3.0]), "values: finite numbers are needed, but inf"),
+        (lambda: cohens_d([1.0, nan], [1.0, 2.0]), "values: finite numbers are needed"),
+        (lambda: spread([1.0, nan]), "values: finite numbers are needed"),
+        (lambda: image_bootstrap(torch.tensor([1.0, nan])), "images: finite numbers are needed"),
         (lambda: spread([]), "at least one"),
         (lambda: cohens_d([1.0], [1.0, 2.0]), "at least two of each"),
         (lambda: image_bootstrap(torch.zeros(0)), "at least one"),

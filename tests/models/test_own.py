@@ -4,6 +4,7 @@ import os
 import pickle
 import re
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from ukemi.errors import UserError
 from ukemi.models import Normalize, load_own
 
 SOURCE = """
+import torch
 from torch import nn
 
 NUMBER = 3
@@ -37,6 +39,9 @@ class Tied(nn.Module):
 
 def text():
     return "no network"
+
+def exported():
+    return torch.export.export(nn.Linear(12, 4), (torch.rand(2, 12),)).module()
 """
 
 HELPER = """
@@ -115,6 +120,7 @@ def test_of_tied_tensors_a_file_may_hold_one(here: Path) -> None:
         ("own_networks:NUMBER", {}, "should be a function or class that makes a network, but it is of type int."),
         ("own_networks:NET", {}, "should be a function or class that makes a network, not one itself."),
         ("own_networks:text", {}, "model: 'own_networks:text' should make a torch.nn.Module, but it made a str."),
+        ("own_networks:exported", {}, "made a network that can't be set to evaluation (NotImplementedError"),
         ("own_networks:small", {"depth": 3}, "model: 'own_networks:small' does not take these arguments (got an"),
     ],
 )
@@ -192,6 +198,17 @@ def test_a_whole_pickled_model_is_refused(here: Path) -> None:
         load_own("own_networks:small", weights=here / "whole.pt")
 
 
+def test_a_scripted_model_is_refused_without_a_warning(here: Path) -> None:
+    with warnings.catch_warnings(action="ignore"):
+        torch.jit.trace(nn.Linear(2, 2), torch.rand(1, 2)).save(here / "scripted.pt")
+    with (
+        warnings.catch_warnings(record=True, action="always") as told,
+        pytest.raises(UserError, match=r"save model\.state_dict\(\)"),
+    ):
+        load_own("own_networks:small", weights=here / "scripted.pt")
+    assert not told
+
+
 def test_weights_of_the_network_alone_or_behind_its_normalisation(here: Path) -> None:
     image = torch.rand(2, 3, 2, 2)
     torch.save(small().state_dict(), "alone.pt")
@@ -201,10 +218,11 @@ def test_weights_of_the_network_alone_or_behind_its_normalisation(here: Path) ->
     assert torch.equal(alone(image), both(image))
 
 
-def test_weights_from_behind_data_parallel_say_how_to_save_them(here: Path) -> None:
-    torch.save({f"module.{name}": value for name, value in small().state_dict().items()}, "parallel.pt")
-    with pytest.raises(UserError, match=r"has 'module\.1\.weight', .*; save model\.module\.state_dict\(\)"):
-        load_own("own_networks:small", None, Path("parallel.pt"))
+@pytest.mark.parametrize("around", ["module", "_orig_mod"])
+def test_weights_from_behind_a_wrapper_say_how_to_save_them(around: str, here: Path) -> None:
+    torch.save({f"{around}.{name}": value for name, value in small().state_dict().items()}, "wrapped.pt")
+    with pytest.raises(UserError, match=rf"has '{around}\.1\.weight', .*; save model\.{around}\.state_dict\(\)"):
+        load_own("own_networks:small", None, Path("wrapped.pt"))
 
 
 @pytest.mark.parametrize(

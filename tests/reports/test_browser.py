@@ -134,6 +134,19 @@ def test_both_themes_on_a_phone_and_on_a_screen(visit: Callable[..., Any], name:
         assert tab.locator("h1").count() == 1 and tab.locator(".lead").first.is_visible()
 
 
+SMALLEST = """() => Math.min(...[...document.querySelectorAll("svg.chart text")].map((text) => {
+  const svg = text.ownerSVGElement;
+  return parseFloat(getComputedStyle(text).fontSize) * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+}).filter((size) => size > 0))"""
+"""pixels of the smallest letters that a chart shows"""
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_letters_in_charts_can_be_read(visit: Callable[..., Any], name: str) -> None:
+    for width in (390, 1200):
+        assert visit(name, viewport={"width": width, "height": 800}).evaluate(SMALLEST) > 8.9
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_every_table_can_be_copied(visit: Callable[..., Any], name: str) -> None:
     tab = visit(name)
@@ -160,14 +173,14 @@ def test_copies_are_what_the_files_say(visit: Callable[..., Any]) -> None:
 
 def test_signs_are_escaped_where_a_table_is_copied(visit: Callable[..., Any]) -> None:
     tab = visit("training")
-    tab.evaluate("document.querySelector('td').textContent = 'a|b, \"c\" \\\\ {1} $x_2 50 % −1'")
+    tab.evaluate("document.querySelector('td').textContent = 'a|b, \"c\" \\\\ {1} $x_2 50 % −1 <i> L∞ *'")
     said = {}
     for kind in ("Markdown", "LaTeX", "CSV"):
         tab.locator(".copies button", has_text=kind).first.click()
         said[kind] = str(tab.evaluate("navigator.clipboard.readText()"))
-    assert r'a\|b, "c" \ {1} $x_2 50 % −1' in said["Markdown"]
-    assert r"\textbackslash{} \{1\} \$x\_2 50 \% $-$1" in said["LaTeX"]
-    assert '"a|b, ""c"" \\ {1} $x_2 50 % -1"' in said["CSV"]
+    assert r'a\|b, "c" \\ {1} $x_2 50 % −1 \<i> L∞ \*' in said["Markdown"]
+    assert r"\textbackslash{} \{1\} \$x\_2 50 \% $-$1 <i> L$\infty$ *" in said["LaTeX"]
+    assert '"a|b, ""c"" \\ {1} $x_2 50 % -1 <i> L∞ *"' in said["CSV"]
 
 
 def test_without_a_clipboard_copying_still_works(visit: Callable[..., Any]) -> None:

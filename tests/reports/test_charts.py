@@ -14,6 +14,7 @@ from ukemi.reports.curves import progress
 from ukemi.reports.drawing import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
 from ukemi.reports.maps import heat_map, ramp
 from ukemi.reports.scales import Scale, limits, rounded, ticks
+from ukemi.reports.words import percent
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 anything = st.floats()
@@ -68,6 +69,27 @@ def test_a_scatter_has_every_point_inside_and_its_limits(points: list[list[tuple
         len(limits) == 3 and limits[0].get("x1") == limits[0].get("x2") and limits[2].get("y1") == limits[2].get("y2")
     )
     _coordinates(svg)
+
+
+def _beside(svg: str) -> list[tuple[float, str]]:
+    """What is written left of the axis, and where it ends."""
+    texts = [one for one in ElementTree.fromstring(svg).iter("text") if one.get("class") == "end"]
+    return [(float(one.get("x", "")), one.text or "") for one in texts]
+
+
+@pytest.mark.parametrize("shares", [(0.0, 0.0), (0.4, 0.4), (0.404, 0.4041), (0.31, 0.33), (0.0, 1.0)])
+def test_values_beside_an_axis_read_differently(shares: tuple[float, float]) -> None:
+    svg = lines(
+        [Series("line", tuple(enumerate(shares)))], title="t", x_label="x", y_said=lambda share: percent(share, 0)
+    )
+    said = [text for _, text in _beside(svg)]
+    assert len(set(said)) == len(said) >= 1 and not any("-" in text for text in said), said
+
+
+@pytest.mark.parametrize("highest", [1.0, 0.1, 0.001, 0.00075, 4e-7])
+def test_values_beside_an_axis_stay_inside_the_chart(highest: float) -> None:
+    svg = lines([Series("rate", ((1.0, 0.0), (2.0, highest)))], title="t", x_label="x")
+    assert all(8 * len(text) <= at for at, text in _beside(svg)), _beside(svg)  # of a wide font
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, -3.0, 1e-300, 1e300, 1.7e308, 5e-324])

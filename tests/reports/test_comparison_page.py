@@ -162,12 +162,30 @@ def test_what_is_left_out_is_not_explained() -> None:
     assert caption.startswith("in %, mean over the seeds; robust: right on") and "more column" in caption
 
 
+def test_the_page_says_what_its_columns_mean(tmp_path: Path) -> None:
+    write_comparison(tmp_path, comparison(), command="ukemi compare")
+    said = read(tmp_path / "page.html").said()
+    assert "mean ± standard deviation over the seeds; robust: right on" in said and "attacked: right" not in said
+    one = replace(CASE, outcomes={name: {0: seeds[0]} for name, seeds in OUTCOMES.items()})
+    write_comparison(tmp_path, replace(comparison(), cases=(one,), seeds=(0,)), command="ukemi compare")
+    assert "standard deviation over the seeds" not in read(tmp_path / "page.html").said()
+
+
 def test_a_large_effect_is_a_plain_number() -> None:
     outcomes = {"luck": {seed: outcome(0.2 + 0.001 * seed) for seed in range(3)}}
     outcomes["search"] = {seed: outcome(0.3 + 0.001 * (seed == 1)) for seed in range(3)}
     found = replace(comparison(), methods=("luck", "search"), cases=(replace(CASE, outcomes=outcomes),))
     rows = difference_rows(found)
     assert rows.rows[0][rows.names.index("d")] == "122"
+
+
+def test_no_difference_has_no_sign() -> None:
+    """The differences -0.1, 0 and 0.1 come to -9e-18 in floating point."""
+    outcomes = {"luck": dict(enumerate(map(outcome, (0.2, 0.2, 0.2))))}
+    outcomes["search"] = dict(enumerate(map(outcome, (0.1, 0.2, 0.3))))
+    found = replace(comparison(), methods=("luck", "search"), cases=(replace(CASE, outcomes=outcomes),))
+    rows = difference_rows(found)
+    assert [rows.rows[0][rows.names.index(name)] for name in ("points", "d")] == ["+0.0", "0"]
 
 
 def test_tables_fit_a_terminal_and_say_what_was_not_run() -> None:
@@ -225,6 +243,7 @@ def test_texts_are_markdown_latex_and_csv() -> None:
     assert as_latex(Rows(["a"], [["50 % & $x_1 ~ \\"]])).splitlines()[4] == (
         r"50 \% \& \$x\_1 \textasciitilde{} \textbackslash{} \\"
     )
+    assert as_markdown(Rows(["a"], [[r"a|b \ <i> *`"]])).splitlines()[2] == r"| a\|b \\ \<i> \*\` |"
     assert as_markdown(Rows(["a", "b"], [])) == "| a | b |\n| --- | --- |\n"
 
 

@@ -13,6 +13,7 @@ from torch import nn
 from ukemi import T3, UserError, robust_accuracy, vary
 from ukemi.data import Data
 from ukemi.reports import Evaluation, examine, summary, write_page
+from ukemi.reports.page import glance
 
 
 def _of(data: Data, index: int) -> tuple[torch.Tensor, int]:
@@ -59,7 +60,7 @@ def test_it_is_the_same_every_time_and_another_with_another_seed(
     assert any(picked != [pair.index for pair in make(seed=seed).gallery] for seed in (1, 2, 3))
 
 
-def test_a_model_that_recognises_nothing_is_examined_too() -> None:
+def test_a_model_that_recognises_nothing_is_examined_too(tmp_path: Path) -> None:
     model, data = sample()
     wrong = (data.labels + 1) % 3
     with torch.no_grad():
@@ -69,6 +70,9 @@ def test_a_model_that_recognises_nothing_is_examined_too() -> None:
     empty = examine(model, lost, found, title="lost", model_name="linear", data_name="noise")
     assert empty.gallery == empty.landscapes == ()
     assert {one.images for one in empty.failures} == {0}
+    assert len(glance(empty)) == 1  # no gene was tried on any image
+    write_page(tmp_path / "page.html", [empty], "Lost")
+    assert "What breaks it" not in (tmp_path / "page.html").read_text()
 
 
 def test_a_result_of_other_data_is_refused(evaluation: Evaluation) -> None:

@@ -6,10 +6,11 @@ import pytest
 from test_dare_tables import line
 from test_uncertain_tables import profile, retrained
 
+from ukemi.experiments import ExperimentConfig, Findings
 from ukemi.experiments.frozen import MINIMAL
 from ukemi.reports import words
 from ukemi.reports.dare_pictures import frozen, over_share, seconds, variants
-from ukemi.reports.experiment_answers import beside_dare, best_in, best_share, reached, takes
+from ukemi.reports.experiment_answers import beside_dare, best_in, best_share, experiment_answer, reached, takes
 from ukemi.reports.experiments import dare_sections, uncertainty_sections
 from ukemi.uncertainty import GOALS, PATTERNS
 
@@ -110,6 +111,13 @@ def defended() -> dict[str, Any]:
     row = {"defence": "jpeg", "false_positives": 0.1, "passes": {}, "uncommon_ratio": 1.0}
     row["passes_by_pattern"] = dict.fromkeys(PATTERNS, 0.2)
     return {"model": "net", "stage": "defend", "row": "", "seed": 0, "sources": {}, "defences": [row]}
+
+
+def test_claims_are_sentences() -> None:
+    cells = [{"name": name, "data": "fashion-mini", "model": "lenet5"} for name in ("net", "far")]
+    told = ExperimentConfig(title="T", experiment="uncertainty", part="study", cells=cells)
+    said = experiment_answer(Findings(told, (profile(0, 0.9), profile(1, 0.8)), {"far": "no data"}, 0))
+    assert said[0] == "Claim: benign inputs are mostly HL. net: shown, HL 70%; far: not run."
 
 
 @pytest.mark.parametrize(

@@ -221,13 +221,14 @@ def test_the_glance_speaks_properly(evaluation: Evaluation, unbroken: Evaluation
 
 
 def test_settings_are_flattened() -> None:
-    nested: dict[str, Any] = {"a_b": {"k": 10, "on": True, "rate": 0.1}, "sizes": [1, 2], "none": None}
+    nested: dict[str, Any] = {"a_b": {"k": 10, "on": True, "rate": 0.1}, "sizes": [1, 2], "none": None, "empty": []}
     assert flat(nested) == [
         ("a-b.k", "10"),
         ("a-b.on", "yes"),
         ("a-b.rate", "0.1"),
         ("sizes", "1, 2"),
         ("none", "none"),
+        ("empty", "none"),
     ]
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from ukemi import T3, T6, Gene, Space, vary
-from ukemi.reports.words import directions, duration, gene_value, in_words, percent, plural, wilson
+from ukemi.reports.words import directions, duration, gene_value, in_words, percent, plain, plural, wilson
 from ukemi.spaces import space_of
 
 
@@ -67,6 +67,14 @@ def test_numbers() -> None:
     assert gene_value("rotation", -30) == "−30°"
     assert gene_value("zoom", 0.9) == "×0.9"
     assert percent(0.8721).replace("\u202f", " ") == "87.2 %"
+    assert [plain(number) for number in (0.1234, 999.6, 2500, -12345.6, 3e9)] == [
+        "0.123",
+        "1,000",
+        "2,500",
+        "\N{MINUS SIGN}12,346",
+        "3e+09",
+    ]
+    assert percent(-0.0004, 0) == percent(0, 0) and percent(-0.12, 0).startswith("\N{MINUS SIGN}12")
     assert [duration(seconds).replace("\u202f", " ") for seconds in (3, 120, 7200)] == ["3.0 s", "2.0 min", "2.0 h"]
     assert (plural(1, "epoch"), plural(1200, "epoch")) == ("1 epoch", "1,200 epochs")
 

@@ -1,5 +1,6 @@
 """What can't be sliced, and settings that make no sense, are named in one sentence."""
 
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -192,6 +193,10 @@ def test_a_network_that_looks_at_values_cannot_be_traced() -> None:
 
     with pytest.raises(UserError, match=r"Looking can't be traced by torch\.fx"):
         slices_of(Looking().double(), samples(4, 2))
+    with warnings.catch_warnings(action="ignore"):
+        scripted = torch.jit.trace(nn.Sequential(nn.Flatten(), nn.Linear(32, 2)), torch.rand(1, 2, 4, 4))
+    with pytest.raises(UserError, match=r"can't be traced by torch\.fx"):
+        slices_of(scripted.double(), samples(4, 2))
 
 
 @pytest.mark.parametrize(

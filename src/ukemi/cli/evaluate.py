@@ -308,7 +308,7 @@ def tell(note: str) -> None:
 def _data(config: EvaluateConfig, name: str, folder: Path | None, size: int | None, seed: int) -> Data:
     """A run's own seed decides what its test part is: another one would put training images into it."""
     found = data_room.load(name, folder=config.data_folder or folder, size=config.size or size, seed=seed)
-    if config.run is None and Path(name).exists():
+    if config.data is not None and Path(name).exists():
         _tell_parts(config, name, found)
     return _part(config, name, found)
 
@@ -325,14 +325,14 @@ def _part(config: EvaluateConfig, name: str, found: DataSet) -> Data:
 
 
 def _tell_parts(config: EvaluateConfig, name: str, found: DataSet) -> None:
-    """What nobody can see in the numbers: which images are measured, and which class is which output."""
+    """What nobody can see in the numbers: which images are measured, and which class is which output (a run knows)."""
     part, other = (found.test, "train") if config.split == "test" else (found.train, "test")
     if config.split != "all" and found.was_one():
         tell(
             f"data: {name} has no test part of its own, so the seed drew one: {len(part):,} of"
             f" {found.test.identities:,} images are measured (--split {other} takes the rest, --split all every one)."
         )
-    if Path(name).is_dir():
+    if config.run is None and Path(name).is_dir():
         names = [f"{at} {label}" for at, label in enumerate(found.classes)]
         shown = ", ".join(names if len(names) <= MOST_NAMED else [*names[: MOST_NAMED - 2], "…", names[-1]])
         tell(f"data: the model's outputs are taken for the classes by name: {shown}.")

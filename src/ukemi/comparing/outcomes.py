@@ -136,13 +136,13 @@ def _attacked(
     groups: dict[str, tuple[Tensor, float]] = {}
     for name, group in measured.attacks.items():
         found = [under_attack(model, few, AttackConfig(**told).made(SUBSET)) for told in group]
-        holds = torch.stack([(one.right & ~one.fooled).float() for one in found]).mean(0)
+        holds = torch.stack([(one.right & ~one.fooled).double() for one in found]).mean(0)
         # where nothing is recognised nothing can be fooled, and nothing holds
         robustness = [one.robustness if int(one.right.sum()) else 0.0 for one in found]
         groups[f" {name}"] = holds, fmean(robustness)
     every = torch.stack([holds for holds, _ in groups.values()]).mean(0), fmean(one for _, one in groups.values())
     for name, (holds, share) in {"": every, **(groups if len(groups) > 1 else {})}.items():
-        measures |= {f"attacked{name}": float(holds.double().mean()), f"robustness{name}": share}
+        measures |= {f"attacked{name}": float(holds.mean()), f"robustness{name}": share}
         images[f"attacked{name}"], index[f"attacked{name}"] = holds, few.index.cpu()
 
 

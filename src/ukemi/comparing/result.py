@@ -185,6 +185,7 @@ def gathered(config: CompareConfig, plan: Plan) -> Comparison:
                 case.shown.setdefault(one.method, {})[one.seed] = shown
         else:
             unfinished += 1
+    unused = {"data", "models"} if config.cases else {"cases"}
     return Comparison(
         config.title,
         tuple(method.name for method in config.methods),
@@ -193,7 +194,7 @@ def gathered(config: CompareConfig, plan: Plan) -> Comparison:
         tuple(range(config.seed, config.seed + config.seeds)),
         tuple(cases.values()),
         unfinished,
-        config.model_dump(mode="json", exclude={"out", "runs", "device", "data_folder", *ENGINE}),
+        config.model_dump(mode="json", exclude={"out", "runs", "device", "data_folder", *unused, *ENGINE}),
     )
 
 

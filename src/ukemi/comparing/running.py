@@ -6,6 +6,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from time import sleep
 from typing import Any
 
@@ -16,8 +17,10 @@ from ukemi.comparing.locks import POLL, held
 from ukemi.comparing.outcomes import finished, measure, write_stopped
 from ukemi.comparing.plan import Plan, Planned
 from ukemi.errors import UserError
+from ukemi.ranks import Ranks
 from ukemi.repairs import retrain
 from ukemi.training import Interrupted, Run, TrainingStopped, train
+from ukemi.training.interrupt import interruptible
 
 PATIENCE = 20.0
 """seconds until a worker that was asked to end is asked again"""
@@ -72,19 +75,32 @@ def work_in(work: Callable[[], None], jobs: int) -> None:
     wrong = context.SimpleQueue()
     threads = max(1, torch.get_num_threads() // jobs)
     workers = [context.Process(target=_worker, args=(work, threads, wrong)) for _ in range(jobs)]
-    for worker in workers:
-        worker.start()
     try:
+        _start(workers)
         _wait(workers)
     except KeyboardInterrupt:
         raise Interrupted("stopped; the same command goes on from here.") from None
     finally:
         for worker in workers:
-            _end(worker)
+            if worker.pid is not None:
+                _end(worker)
     if not wrong.empty():
         raise wrong.get()
     if any(worker.exitcode for worker in workers):
         raise UserError("jobs: a worker was ended from outside; the same command goes on from here.")
+
+
+def _start(workers: Sequence[Any]) -> None:
+    """Ctrl-C waits until all are there: one that is left half started would tell of it in a traceback."""
+    with interruptible(Ranks()) as asked:
+        try:
+            for worker in workers:
+                worker.start()
+        except EOFError:  # the process that forks them is gone
+            if not asked.is_set():
+                raise
+    if asked.is_set():
+        raise KeyboardInterrupt
 
 
 def _wait(workers: Sequence[Any]) -> None:
@@ -95,18 +111,19 @@ def _wait(workers: Sequence[Any]) -> None:
 
 def _end(worker: Any) -> None:
     """Asks for an end at the next step, behind a checkpoint; and again, since Python drops what is raised while it
-    cleans up."""
+    cleans up. One that has not begun yet, and would tell of it in a traceback, is ended at once."""
     while worker.is_alive():
-        os.kill(worker.pid, signal.SIGINT)
+        with suppress(ProcessLookupError):
+            os.kill(worker.pid, signal.SIGINT if os.getsid(worker.pid) == worker.pid else signal.SIGTERM)
         worker.join(PATIENCE)
     worker.join()
 
 
 def _worker(work: Callable[[], None], threads: int, wrong: Any) -> None:
-    os.setsid()  # Ctrl-C in the terminal reaches the parent alone, which asks each worker once
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    torch.set_num_threads(threads)
     try:
+        os.setsid()  # Ctrl-C in the terminal reaches the parent alone, which asks each worker once
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+        torch.set_num_threads(threads)
         work()
     except (Interrupted, KeyboardInterrupt):
         raise SystemExit(1) from None

@@ -1,5 +1,6 @@
 """Any folder of images: `train/<class>/*` with `test/<class>/*`, or `<class>/*` alone, of which a share is the test."""
 
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -64,7 +65,7 @@ def _parts(root: Path, listings: Sequence[Listing], size: Size | None, held: Cal
 
 
 def _listing(root: Path) -> Listing:
-    listing = {folder.name: _files(folder) for folder in _folders(root)}
+    listing = {_text(folder.name): _files(folder) for folder in _folders(root)}
     if not any(listing.values()):
         raise UserError(
             f"data: {root} should hold one folder of images per class, but no image ({', '.join(sorted(ENDINGS))})"
@@ -74,6 +75,11 @@ def _listing(root: Path) -> Listing:
     if empty:
         raise UserError(f"data: the class folder {root / empty[0]} holds no image.")
     return listing
+
+
+def _text(name: str) -> str:
+    """A folder's name; bytes of it that are no UTF-8 are written out, since no page or log could hold them."""
+    return os.fsencode(name).decode(errors="backslashreplace")
 
 
 def _folders(root: Path) -> list[Path]:

@@ -22,6 +22,8 @@ ROUNDS = 10_000
 """resamples of a bootstrap: its ends are then known to about a fortieth of its width"""
 FEWEST = 3
 """seeds that an interval needs: of two, the spread is a single number"""
+ROUNDING = 1e-9
+"""values closer than this share of the largest are equal: means of the same shares may differ in their last bits"""
 Interval = tuple[float, float]
 
 
@@ -74,6 +76,7 @@ def spread(values: Sequence[float]) -> Spread:
     """
     if not values:
         raise UserError("values: a mean needs at least one.")
+    _check_finite(values)
     return Spread(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
 
 
@@ -88,11 +91,11 @@ def paired(first: Sequence[float], second: Sequence[float], *, level: float = LE
         raise UserError(f"values: pairs are needed, but {len(first)} and {len(second)} values were given.")
     if not 0 < level < 1:
         raise UserError(f"level: it should lie between 0 and 1, but {level} was given.")
-    # values of equal measurements are equal to the last bit; their differences may not be
-    differences = [a - b if a != b else 0.0 for a, b in zip(first, second, strict=True)]
+    _check_finite((*first, *second))
+    rounding = _rounding(first, second)
+    differences = [a - b if abs(a - b) > rounding else 0.0 for a, b in zip(first, second, strict=True)]
     mean, count = fmean(differences), len(differences)
     interval = p = None
-    rounding = 1e-9 * max(map(abs, (*first, *second)))
     if count >= FEWEST and max(differences) - min(differences) > rounding:
         error = stdev(differences) / sqrt(count)
         half = student_quantile(0.5 + level / 2, count - 1) * error
@@ -114,11 +117,23 @@ def cohens_d(first: Sequence[float], second: Sequence[float]) -> float | None:
     many, more = len(first), len(second)
     if min(many, more) < 2:
         raise UserError("values: an effect size needs at least two of each method.")
+    _check_finite((*first, *second))
     squares = (many - 1) * stdev(first) ** 2 + (more - 1) * stdev(second) ** 2
     pooled, difference = sqrt(squares / (many + more - 2)), fmean(first) - fmean(second)
-    if pooled:
-        return difference / pooled
-    return None if difference else 0.0
+    rounding = _rounding(first, second)
+    if abs(difference) <= rounding:
+        return 0.0
+    return difference / pooled if pooled > rounding else None
+
+
+def _rounding(first: Sequence[float], second: Sequence[float]) -> float:
+    return ROUNDING * max(map(abs, (*first, *second)))
+
+
+def _check_finite(values: Sequence[float], name: str = "values") -> None:
+    wrong = next((value for value in values if not isfinite(value)), None)
+    if wrong is not None:
+        raise UserError(f"{name}: finite numbers are needed, but {wrong} was given.")
 
 
 def image_bootstrap(
@@ -134,6 +149,7 @@ def image_bootstrap(
     if not count:
         raise UserError("images: a bootstrap needs at least one.")
     values_V, how_often_V = differences_N.double().cpu().unique(return_counts=True)
+    _check_finite(values_V.tolist(), "images")
     drawn_RV = _multinomial(how_often_V.double() / count, count, rounds, seed)
     means_R = drawn_RV @ values_V / count
     ends = means_R.quantile(torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)).tolist()

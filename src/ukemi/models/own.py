@@ -1,6 +1,7 @@
 """A user's own network: made by their factory, filled from their file."""
 
 import inspect
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,12 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ukemi.errors import UserError
+from ukemi.models.inference import evaluating
 from ukemi.models.normalize import Normalize, behind_normalize
 from ukemi.schema import current_directory, imported, reason
+
+_AROUND = {"module.": "DataParallel", "_orig_mod.": "torch.compile"}
+"""what a name in a state dictionary begins with where the model was saved from inside of something"""
 
 
 def load_own(
@@ -62,7 +67,19 @@ def _made(name: str, arguments: dict[str, Any]) -> nn.Module:
             raise UserError(f"model: {name!r} made no network ({reason(error)}).") from error
     if not isinstance(network, nn.Module):
         raise UserError(f"model: {name!r} should make a torch.nn.Module, but it made a {type(network).__name__}.")
+    _check_modes(name, network)
     return network
+
+
+def _check_modes(name: str, network: nn.Module) -> None:
+    try:
+        with evaluating(network):
+            return
+    except Exception as error:  # a program of torch.export, for one, refuses
+        raise UserError(
+            f"model: {name!r} made a network that can't be set to evaluation ({reason(error)}); where that is its mode"
+            " for good, let the function set training = False on all its modules()."
+        ) from error
 
 
 def _check_arguments(name: str, factory: Any, arguments: dict[str, Any]) -> None:
@@ -90,10 +107,10 @@ def _fill(network: nn.Module, given: dict[str, Tensor], path: Path) -> None:
     own = network.state_dict()
     for key, value in given.items():
         if key not in own:
-            wrapped = key.startswith("module.") and key.removeprefix("module.") in own
+            around = next((one for one in _AROUND if key.startswith(one) and key.removeprefix(one) in own), None)
             raise UserError(
                 f"weights: {path} has {key!r}, which the model does not have"
-                + ("; save model.module.state_dict(), without DataParallel around it." if wrapped else ".")
+                + (f"; save model.{around}state_dict(), without {_AROUND[around]} around it." if around else ".")
             )
         if value.shape != own[key].shape:
             shapes = f"{list(value.shape)}, but the model's {list(own[key].shape)}"
@@ -128,7 +145,8 @@ def _safetensors(path: Path) -> dict[str, Tensor]:
 
 def _pickled(path: Path) -> dict[str, Tensor]:
     try:
-        values = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings(action="ignore"):  # it warns of a TorchScript file, and then refuses it
+            values = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged or hostile pickle fails in any way it likes
         raise UserError(
             f"weights: {path} is not a state dictionary of tensors, and nothing else is unpickled; "

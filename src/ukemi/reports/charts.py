@@ -18,6 +18,8 @@ _MARKS = (
     "M0,-3.6L3.6,2.8H-3.6z",
     "M0,-3.8L3.8,0L0,3.8L-3.8,0z",
 )
+DIGIT, GAP = 8.0, 6.0
+"""how wide a digit of an axis may be, and how far from the axis it ends"""
 _MOST_MARKS = 24
 """a line of more points than this is drawn without marks"""
 
@@ -71,10 +73,12 @@ def lines(
     x_low, x_high = limits((x for x, _ in points), tuple(x_ticks or ()))
     ends = [end for one in series for _, *both in one.whiskers() for end in both]
     y_low, y_high = rounded(*limits((*(y for _, y in points), *ends), y_limits))
-    x, y = Scale(x_low, x_high, LEFT, WIDTH - RIGHT), Scale(y_low, y_high, HEIGHT - BOTTOM, TOP)
-    body = [_across(y, value, y_said(value)) for value in ticks(y_low, y_high)]
+    beside = _read_apart(y_low, y_high, y_said)
+    left = max(LEFT, DIGIT * max(len(y_said(value)) for value in beside) + GAP)
+    x, y = Scale(x_low, x_high, left, WIDTH - RIGHT), Scale(y_low, y_high, HEIGHT - BOTTOM, TOP)
+    body = [_across(x, y, value, y_said(value)) for value in beside]
     body += [drawing.below(x(value), x_said(value)) for value in x_ticks or ticks(x_low, x_high, whole=True)]
-    body.append(drawing.text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, x_label, "axis-name"))
+    body.append(drawing.text((x.start + x.end) / 2, HEIGHT - 6, x_label, "axis-name"))
     what = "" if "→" in x_label else f"{x_label} "
     body += [_line(one, x, y, lambda at, up: f"{what}{x_said(at)}: {(y_tip or y_said)(up)}") for one in series]
     return drawing.svg(WIDTH, HEIGHT, title, _heard(series, x_said, y_said), body, "chart")
@@ -89,7 +93,7 @@ def histogram(values: Sequence[float], *, title: str, x_label: str, y_label: str
             counts[min(bins - 1, max(0, int(value / high * bins)))] += 1
     _, y_high = rounded(0.0, max(1.0, max(counts)))
     x, y = Scale(low, high, LEFT, WIDTH - RIGHT), Scale(0.0, y_high, HEIGHT - BOTTOM, TOP)
-    body = [_across(y, value, words.plain(value)) for value in ticks(0.0, y_high, whole=True)]
+    body = [_across(x, y, value, words.plain(value)) for value in ticks(0.0, y_high, whole=True)]
     body += [drawing.below(x(value), words.plain(value)) for value in ticks(low, high)]
     body.append(drawing.text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, x_label, "axis-name"))
     wide = (WIDTH - RIGHT - LEFT) / bins
@@ -116,7 +120,7 @@ def scatter(
 ) -> Markup:
     """Points in the unit square; `x_rules` and `y_rules` are limits, drawn as lines across it."""
     x, y = Scale(0.0, 1.0, LEFT, WIDTH - RIGHT), Scale(0.0, 1.0, HEIGHT - BOTTOM, TOP)
-    body = [_across(y, value, words.plain(value)) for value in ticks(0.0, 1.0)]
+    body = [_across(x, y, value, words.plain(value)) for value in ticks(0.0, 1.0)]
     body += [drawing.below(x(value), words.plain(value)) for value in ticks(0.0, 1.0)]
     body.append(drawing.text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, x_label, "axis-name"))
     body.append(drawing.turned(10, (TOP + HEIGHT - BOTTOM) / 2, y_label))
@@ -191,11 +195,20 @@ def _dash(style: int) -> Markup:
     return Markup(' stroke-dasharray="{}"').format(dash) if dash else Markup("")
 
 
-def _across(y: Scale, value: float, said: str) -> Markup:
+def _read_apart(low: float, high: float, said: Said) -> list[float]:
+    """Ticks whose words differ: fewer than usual where these would read alike."""
+    for about in (4, 2, 1):
+        values = ticks(low, high, about)
+        if len(set(map(said, values))) == len(values):
+            return values
+    return values[:1]
+
+
+def _across(x: Scale, y: Scale, value: float, said: str) -> Markup:
     """A line across the chart with its value on the left."""
-    at = drawing.n(y(value))
-    rule = Markup('<line class="rule" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(LEFT, WIDTH - RIGHT, at, at)
-    return rule + drawing.text(LEFT - 6, y(value) + 4, said, "end")
+    shape = Markup('<line class="rule" x1="{0}" x2="{1}" y1="{2}" y2="{2}"/>')
+    rule = shape.format(*map(drawing.n, (x.start, x.end, y(value))))
+    return rule + drawing.text(x.start - GAP, y(value) + 4, said, "end")
 
 
 def _heard(series: Sequence[Series], x_said: Said, y_said: Said) -> str:

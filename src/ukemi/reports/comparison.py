@@ -26,7 +26,8 @@ COLUMNS = {
     "robust": "right on the image and on every variant",
     "attacked": "right, and still under attack",
     "robustness": "1 \N{MINUS SIGN} fooled / recognised",
-    "passes": "forwards and backwards of the training",
+    "time": "that of the training",
+    "passes": "its forwards and backwards",
 }
 """what has to be said of columns"""
 FEW_SEEDS = 5
@@ -194,12 +195,12 @@ def comparison_tables(found: Comparison, width: int = 80) -> list[Table]:
     about += " won, tied, lost"
     differences = difference_rows(found, per_seed=False)
     return [
-        *_by_case(measure_rows(found, short=True), width, partial(_about_measures, seeds=len(found.seeds))),
+        *_by_case(measure_rows(found, short=True), width, partial(about_measures, seeds=len(found.seeds))),
         *(_by_case(differences, width, lambda rows: about) if differences.rows else []),
     ]
 
 
-def _about_measures(rows: Rows, seeds: int) -> str:
+def about_measures(rows: Rows, seeds: int) -> str:
     """What the columns mean that are there."""
     if "accuracy" not in rows.names:
         return ""
@@ -251,7 +252,7 @@ def _share(found: Spread | None) -> str:
 
 
 def _points(share: float) -> str:
-    return f"{100 * share:+.1f}".replace("-", words.MINUS)
+    return f"{100 * share:+z.1f}".replace("-", words.MINUS)
 
 
 def _effect(size: float) -> str:

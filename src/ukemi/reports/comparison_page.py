@@ -14,6 +14,7 @@ from ukemi.reports import charts, maps, words
 from ukemi.reports.charts import Series
 from ukemi.reports.comparison import (
     NAMES,
+    about_measures,
     comparison_answer,
     comparison_texts,
     difference_rows,
@@ -42,6 +43,7 @@ def write_comparison(folder: Path, found: Comparison, *, command: str, notes: Se
     texts["md"] = "".join(f"{note}\n\n" for note in notes) + texts["md"]
     for name, text in texts.items():
         write_whole(folder / f"table.{name}", text.encode())
+    measures = measure_rows(found)
     page = template("comparison.html").render(
         heading=found.title,
         versions=versions(),
@@ -52,7 +54,8 @@ def write_comparison(folder: Path, found: Comparison, *, command: str, notes: Se
         over=over_setting(found, NAMES[found.decides]),
         not_run=[(case.name, case.missing) for case in found.cases if case.missing],
         stopped=_stopped(found),
-        measures=measure_rows(found),
+        measures=measures,
+        about=_sentence(about_measures(measures, len(found.seeds))),
         differences=difference_rows(found),
         baseline=found.baseline,
         decides=NAMES[found.decides],
@@ -72,6 +75,10 @@ def write_comparison(folder: Path, found: Comparison, *, command: str, notes: Se
         settings=flat({**found.settings, "baseline": found.baseline}),
     )
     write_whole(folder / "page.html", page.encode())
+
+
+def _sentence(said: str) -> str:
+    return f"{said[0].upper()}{said[1:]}." if said else ""
 
 
 def _bars(found: Comparison, case: CaseResult) -> list[dict[str, Any]]:

@@ -48,8 +48,8 @@ def _uncertain(found: Findings, models: Sequence[str]) -> list[str]:
         return []
     said = []
     for claim, *cells in section.table.rows:
-        pairs = zip(section.table.names[1:], cells, strict=True)
-        said.append(f"Claim: {claim}. " + "; ".join(f"{model} {cell}" for model, cell in pairs) + ".")
+        found_in = zip(section.table.names[1:], (cell.replace(":", ",", 1) for cell in cells), strict=True)
+        said.append(f"Claim: {claim}. " + "; ".join(f"{model}: {cell}" for model, cell in found_in) + ".")
     return said
 
 

@@ -31,8 +31,9 @@ class GeneFigure:
 
 
 def gene_figures(evaluations: Sequence[Evaluation]) -> list[GeneFigure]:
-    """In the order in which the genes first appear; models without a gene are left out of its chart."""
-    genes = dict.fromkeys(one.gene for evaluation in evaluations for one in evaluation.failures)
+    """In the order in which the genes first appear; models without a gene, or that recognised no image, are left out of
+    its chart."""
+    genes = dict.fromkeys(one.gene for evaluation in evaluations for one in evaluation.failures if one.images)
     return [_figure(gene, evaluations) for gene in genes]
 
 
@@ -41,7 +42,7 @@ def _figure(gene: str, evaluations: Sequence[Evaluation]) -> GeneFigure:
         (style, evaluation.title, failures)
         for style, evaluation in enumerate(evaluations)
         for failures in evaluation.failures
-        if failures.gene == gene
+        if failures.gene == gene and failures.images
     ]
     series = [Series(title, _points(failures), style) for style, title, failures in given]
     values = sorted({value for _, _, failures in given for value in failures.values})

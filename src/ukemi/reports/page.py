@@ -80,6 +80,7 @@ def glance(evaluation: Evaluation) -> list[str]:
     rates = [
         (rate, one.gene, value)
         for one in evaluation.failures
+        if one.images
         for value, rate in zip(one.values, one.rates, strict=True)
     ]
     if rates:
@@ -134,7 +135,7 @@ def _setting(value: Any) -> str:
         told = {key: one for key, one in value.items() if one not in (None, [], ())}
         return ", ".join(f"{key} = {said}" for key, said in flat(told))
     if isinstance(value, list | tuple):
-        return ", ".join(map(_setting, value))
+        return ", ".join(map(_setting, value)) or "none"
     return f"{value:g}" if isinstance(value, float) else "none" if value is None else str(value)
 
 

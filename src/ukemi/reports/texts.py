@@ -1,10 +1,12 @@
 """A table as text for papers and issues."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ukemi.reports.words import MINUS, THIN
 
+_MARKDOWN = re.compile(r"[\\|<*`]")
 _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 _LATEX |= {sign: f"\\{sign}" for sign in "&%$#_{}"} | {"±": r"$\pm$", MINUS: "$-$", THIN: r"\,"}
 
@@ -26,7 +28,7 @@ def as_markdown(table: Rows) -> str:
     | 1 | 2 |
     """
     lines = [table.names, ["---"] * len(table.names), *table.rows]
-    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n" for cells in lines)
+    return "".join("| " + " | ".join(_MARKDOWN.sub(r"\\\g<0>", cell) for cell in cells) + " |\n" for cells in lines)
 
 
 def as_latex(table: Rows) -> str:

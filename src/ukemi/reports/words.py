@@ -47,13 +47,16 @@ def count(number: int) -> str:
 
 
 def plain(number: float, digits: int = 3) -> str:
-    """A number in few digits, with a real minus sign: −0.1."""
-    return f"{number:.{digits}g}".replace("-", MINUS) if isfinite(number) else str(number)
+    """A number in few digits, with a real minus sign: −0.1; thousands are written out: 2,500."""
+    if not isfinite(number):
+        return str(number)
+    said = f"{number:.{digits}g}"
+    return (f"{number:,.0f}" if "e+" in said and abs(number) < 1e7 else said).replace("-", MINUS)
 
 
 def percent(share: float, digits: int = 1) -> str:
     """0.872 as 87.2 %."""
-    return f"{100 * share:.{digits}f}{THIN}%"
+    return f"{100 * share:z.{digits}f}{THIN}%".replace("-", MINUS)
 
 
 def duration(seconds: float) -> str:

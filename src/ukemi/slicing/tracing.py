@@ -135,9 +135,9 @@ class _Tracer(fx.Tracer):
 
 
 def _traced(model: nn.Module) -> fx.Graph:
-    _, *others = inspect.signature(model.forward).parameters.values() or [None]
-    settled = {one.name: one.default for one in others if one is not None and one.default is not one.empty}
     try:
+        _, *others = inspect.signature(model.forward).parameters.values() or [None]
+        settled = {one.name: one.default for one in others if one is not None and one.default is not one.empty}
         return _Tracer().trace(model, settled)
     except Exception as error:  # a user's network fails in any way it likes
         raise UserError(

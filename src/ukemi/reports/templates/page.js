@@ -22,8 +22,8 @@
 
   /* Tables as text. */
   const SIGNS = { "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "±": "$\\pm$",
-    "−": "$-$", "×": "$\\times$", "°": "$^\\circ$", "→": "$\\to$", "←": "$\\leftarrow$", "·": "$\\cdot$" };
-  const latex = (text) => text.replace(/[\\~^±−×°→←·&%$#_{}]/g, (sign) => SIGNS[sign] || `\\${sign}`);
+    "−": "$-$", "×": "$\\times$", "°": "$^\\circ$", "→": "$\\to$", "←": "$\\leftarrow$", "·": "$\\cdot$", "∞": "$\\infty$" };
+  const latex = (text) => text.replace(/[\\~^±−×°→←·∞&%$#_{}]/g, (sign) => SIGNS[sign] || `\\${sign}`);
   const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
   const cells = (table) => [...table.rows].map((row) =>
     [...row.cells].map((cell) => cell.textContent.replace(/\s+/g, " ").trim()));
@@ -31,7 +31,7 @@
     .map((cell) => (getComputedStyle(cell).textAlign === "left" ? "l" : "r")).join("");
   const FORMATS = {
     Markdown: ([head, ...rows]) => [head, head.map(() => "---"), ...rows]
-      .map((row) => `| ${row.map((text) => text.replaceAll("|", "\\|")).join(" | ")} |\n`).join(""),
+      .map((row) => `| ${row.map((text) => text.replace(/[\\|<*`]/g, "\\$&")).join(" | ")} |\n`).join(""),
     LaTeX: ([head, ...rows], columns) => {
       const line = (row) => `${row.map(latex).join(" & ")} \\\\`;
       return [`\\begin{tabular}{${columns}}`, "\\toprule", line(head), "\\midrule",
