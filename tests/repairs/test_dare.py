@@ -273,6 +273,20 @@ def test_what_cannot_be_sliced_is_said_before_mining(
         dare(made, ground=few, out=tmp_path / "no")
 
 
+@pytest.mark.parametrize("variant", ["dare-s", "dare-sl"])
+def test_without_slices_a_network_that_cannot_be_traced_is_refused_for_the_true_reason(
+    variant: Any, made: Run, tmp_path: Path
+) -> None:
+    class Looking(torch.nn.Sequential):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x if x.sum() > 0 else -x)
+
+    found = ground_of(made)
+    with pytest.raises(UserError, match=r"traced by torch\.fx, which finds its layers in their order") as error:
+        dare(made, Dare(variant=variant), ground=replace(found, model=Looking(found.model)), out=tmp_path / "no")
+    assert "slic" not in str(error.value)
+
+
 def copied(run: Run, folder: Path) -> Run:
     shutil.copytree(run.folder, folder)
     return Run(folder)
