@@ -1,0 +1,51 @@
+"""An attack by its settings: what anyone's own gives is checked, and a budget before any work."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ukemi import UserError
+from ukemi.attacks import Attacked, fgsm
+from ukemi.attacks.config import AttackConfig
+from ukemi.cli.attacking import attacked_by, attacks_of
+from ukemi.data import Data
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"images": [0.5]}, r"^attack: images of own should be a tensor, but it is a list\.$"),
+        ({"success": True}, r"^attack: success of own should be a tensor, but it is a bool\.$"),
+        ({"distance": None}, r"^attack: distance of own should be a tensor, but it is a NoneType\.$"),
+        ({"norm": "l7"}, r"^attack: norm of own should be l1, l2 or linf, but it is 'l7'\.$"),
+    ],
+)
+def test_parts_of_another_kind_are_named(given: dict[str, Any], said: str) -> None:
+    def own(model: nn.Module, images: Tensor, labels: Tensor) -> Attacked:
+        return replace(fgsm(model, images, labels, epsilon=0.1), **given)
+
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
+    with pytest.raises(UserError, match=said):
+        AttackConfig(attack=own).made()(model, torch.rand(3, 1, 2, 2), torch.zeros(3, dtype=torch.int64))
+
+
+@pytest.mark.parametrize(("norm", "limit"), [("l1", 16), ("l2", 4), ("linf", 1), (None, 1)])
+def test_no_attack_begins_where_a_budget_is_too_large(norm: Any, limit: float) -> None:
+    class Untouched(nn.Module):
+        def forward(self, images: Tensor) -> Tensor:
+            pytest.fail("work was begun")
+
+    index = torch.arange(3)
+    data = Data(torch.rand(3, 1, 4, 4), index % 2, ("a", "b"), index, 3)
+    flags = AttackConfig(attack="fgsm", epsilon=0, norm=norm).model_copy(update={"epsilon": None})
+    attacks = attacks_of(flags, (0.1, 2 * limit))
+    with pytest.raises(UserError, match=rf"^epsilon: it should lie in 0 to {limit} for {norm or 'linf'}, but"):
+        attacked_by(Untouched(), data, attacks, seed=0)
+
+
+def test_budgets_of_an_attack_without_one_are_refused_by_their_own_name() -> None:
+    with pytest.raises(UserError, match=r"^epsilons: deepfool .* does not take it"):
+        attacks_of(AttackConfig(attack="deepfool"), (0.1, 0.2))
