@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from ukemi import UserError
-from ukemi.attacks import Attacked, fgsm
+from ukemi.attacks import Attacked, deepfool, fgsm, minimal
 from ukemi.attacks.config import AttackConfig
+from ukemi.attacks.norms import radius_of
 from ukemi.cli.attacking import attacked_by, attacks_of
 from ukemi.data import Data
 
@@ -44,6 +45,17 @@ def test_no_attack_begins_where_a_budget_is_too_large(norm: Any, limit: float) -
     attacks = attacks_of(flags, (0.1, 2 * limit))
     with pytest.raises(UserError, match=rf"^epsilon: it should lie in 0 to {limit} for {norm or 'linf'}, but"):
         attacked_by(Untouched(), data, attacks, seed=0)
+
+
+def test_a_smallest_budget_needs_an_attack_that_has_one() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
+    with pytest.raises(UserError, match=r"^attack: deepfool has no budget \(epsilon\), so no smallest one is found\.$"):
+        minimal(deepfool, model, torch.rand(3, 1, 2, 2), torch.zeros(3, dtype=torch.int64), high=1)
+
+
+def test_a_budget_just_above_the_limit_is_told_as_it_is() -> None:
+    with pytest.raises(UserError, match=r"it should lie in 0 to 1 for linf, but 1\.0000001 was given"):
+        radius_of(1.0000001, torch.rand(1, 1, 2, 2), "linf")
 
 
 def test_budgets_of_an_attack_without_one_are_refused_by_their_own_name() -> None:

@@ -77,7 +77,7 @@ def _rounded_down(value: float, dtype: torch.dtype) -> float:
 
 
 def _outside(value: float, name: str, norm: Norm, limit: float) -> UserError:
-    return UserError(f"{name}: it should lie in 0 to {limit:g} for {norm}, but {value:g} was given.")
+    return UserError(f"{name}: it should lie in 0 to {limit:g} for {norm}, but {value:.9g} was given.")
 
 
 def _extreme(given: Tensor, limit: float) -> float:
