@@ -1,4 +1,6 @@
-"""Whether a model's head fits the labels."""
+"""Whether a model's head fits the labels, and whether it leaves its images alone."""
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +11,11 @@ from ukemi.models.normalize import Normalize
 from ukemi.schema import reason
 
 PROBABILITIES = "model: its outputs look like probabilities (each row adds up to 1); logits are needed."
+
+WRITES = (
+    "model: it writes into the images that it is given (x -= mean, or a first layer with inplace=True); let it work on"
+    " a copy (x = x - mean)."
+)
 
 
 def check_head(model: nn.Module, images: Tensor, classes: int) -> int:
@@ -45,6 +52,26 @@ def check_logits(model: nn.Module, images: Tensor) -> None:
         raise UserError(PROBABILITIES)
 
 
+def untouched(model: nn.Module, images: Tensor) -> Any:
+    """The model's outputs. One that writes into its images is refused: they are scored, trained on and shown later."""
+    before = _writes(images)
+    try:
+        outputs = model(images)
+    except RuntimeError:
+        if images.requires_grad:  # autograd lets nobody write into a leaf: is that the reason?
+            with torch.no_grad():
+                untouched(model, images.detach().clone())
+        raise
+    if _writes(images) != before:
+        raise UserError(WRITES)
+    return outputs
+
+
+def _writes(images: Tensor) -> int:
+    """How often they were written into; a tensor made in inference mode doesn't know."""
+    return 0 if images.is_inference() else images._version
+
+
 def _check_channels(model: nn.Module, images_NCHW: Tensor) -> None:
     # Left alone, three means and one grey channel would silently broadcast to three channels.
     channels = images_NCHW.shape[1]
@@ -60,7 +87,9 @@ def _forward(model: nn.Module, images_NCHW: Tensor) -> object:
     # Ordinary tensors, not inference tensors: a lazy layer creates its parameters in its first forward pass.
     with scoring(model, images_NCHW.device), torch.inference_mode(False), torch.no_grad():
         try:
-            return model(images_NCHW.clone())
+            return untouched(model, images_NCHW.clone())
+        except UserError:
+            raise
         except Exception as error:  # a user's network fails in any way it likes
             shape = "×".join(map(str, images_NCHW.shape[1:]))
             raise UserError(f"model: it can't take images of {shape} ({reason(error)}).") from error
