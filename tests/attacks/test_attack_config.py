@@ -1,6 +1,7 @@
 """An attack by its settings: what anyone's own gives is checked, and a budget before any work."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +12,11 @@ from ukemi import UserError
 from ukemi.attacks import Attacked, deepfool, fgsm, minimal
 from ukemi.attacks.config import AttackConfig
 from ukemi.attacks.norms import radius_of
-from ukemi.cli.attacking import attacked_by, attacks_of
+from ukemi.cli.attack import AttackCommandConfig
+from ukemi.cli.attacking import attacked_by, attacks_of, transferred
 from ukemi.data import Data
+from ukemi.measures.attacks import under_attack
+from ukemi.training.sets import Recorder
 
 
 @pytest.mark.parametrize(
@@ -45,6 +49,26 @@ def test_no_attack_begins_where_a_budget_is_too_large(norm: Any, limit: float) -
     attacks = attacks_of(flags, (0.1, 2 * limit))
     with pytest.raises(UserError, match=rf"^epsilon: it should lie in 0 to {limit} for {norm or 'linf'}, but"):
         attacked_by(Untouched(), data, attacks, seed=0)
+
+
+SEEDS: list[int] = []
+
+
+def seeded(model: nn.Module, images: Tensor, labels: Tensor, *, seed: int = 0) -> Attacked:
+    SEEDS.append(seed)
+    return fgsm(model, images, labels, epsilon=1)
+
+
+def test_a_sets_attack_is_run_again_by_its_own_seed() -> None:
+    model, index = nn.Sequential(nn.Flatten(), nn.Linear(16, 2)), torch.arange(6)
+    images = torch.rand(6, 1, 4, 4)
+    data = Data(images, model(images).argmax(1), ("a", "b"), index, 6)
+    config = AttackConfig(attack=f"{__name__}:seeded")
+    recorder = Recorder(config.made(7))
+    under_attack(model, data, recorder)
+    made = recorder.set(model, data, config, data="own", split="test", seed=7)
+    transferred(model, data, {Path("set"): made}, AttackCommandConfig(seed=3))
+    assert SEEDS == [7, 7]
 
 
 def test_a_smallest_budget_needs_an_attack_that_has_one() -> None:

@@ -64,15 +64,15 @@ def test_the_search_equals_the_slow_one(targeted: bool, confidence: float) -> No
         labels,
         targets=aims if targeted else None,
         confidence=confidence,
-        searches=6,
+        searches=9,
         steps=50,
         rate=RATE,
         initial=0.01,
         abort_early=False,
     )
-    assert found.success.any() and found.forwards.tolist() == [301] * 5
+    assert found.success.any() and found.forwards.tolist() == [451] * 5
     for at in range(5):
-        best, nearest = slow(model, images[at], aims[at], targeted, confidence, 6, 50)
+        best, nearest = slow(model, images[at], aims[at], targeted, confidence, 9, 50)
         assert bool(found.success[at]) == (nearest < inf)
         assert torch.allclose(found.images[at], best, rtol=0, atol=1e-9)
 

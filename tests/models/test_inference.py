@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from ukemi.models.inference import BUDGET, FEW, default_chunk, logits, padded, rows_per_pass
+from ukemi.models.inference import BUDGET, FEW, default_chunk, logits, padded, right, rows_per_pass
 
 
 @pytest.mark.parametrize("chunk", [1, 4, 7, 30])
@@ -45,3 +45,10 @@ def test_passes_fit_their_budget() -> None:
     gpu = torch.device("cuda")
     assert [default_chunk((3, 32, 32), gpu, *most) for most in ((), (FEW,))] == [4096, 512]
     assert default_chunk((1, 28, 28), cpu, FEW) == 256 and default_chunk((3, 2048, 2048), gpu, FEW) == 2
+
+
+def test_a_row_with_a_logit_that_is_not_finite_is_wrong_whatever_its_label() -> None:
+    nan, inf = torch.nan, torch.inf
+    rows = torch.tensor([[2.0, 1.0], [1.0, 2.0], [nan, nan], [inf, 0.0], [0.0, -inf], [1e38, -1e38], [1.0, 1.0]])
+    assert right(rows, torch.zeros(7, dtype=torch.int64)).tolist() == [True, False, False, False, False, True, True]
+    assert right(rows, torch.ones(7, dtype=torch.int64)).tolist() == [False, True, *[False] * 5]
