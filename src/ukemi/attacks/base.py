@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from ukemi.data import check_pixels
 from ukemi.errors import UserError
-from ukemi.models.check_head import PROBABILITIES, are_probabilities, untouched
-from ukemi.models.inference import evaluating, recording, right, rows_per_pass
+from ukemi.models.check_head import PROBABILITIES, are_probabilities
+from ukemi.models.inference import evaluating, recording, right, rows_per_pass, untouched
 
 Norm = Literal["l1", "l2", "linf"]
 Objective = Callable[[Tensor, Tensor], Tensor]

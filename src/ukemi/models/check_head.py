@@ -1,21 +1,14 @@
-"""Whether a model's head fits the labels, and whether it leaves its images alone."""
-
-from typing import Any
+"""Whether a model's head fits the labels."""
 
 import torch
 from torch import Tensor, nn
 
 from ukemi.errors import UserError
-from ukemi.models.inference import scoring
+from ukemi.models.inference import scoring, untouched
 from ukemi.models.normalize import Normalize
 from ukemi.schema import reason
 
 PROBABILITIES = "model: its outputs look like probabilities (each row adds up to 1); logits are needed."
-
-WRITES = (
-    "model: it writes into the images that it is given (x -= mean, or a first layer with inplace=True); let it work on"
-    " a copy (x = x - mean)."
-)
 
 
 def check_head(model: nn.Module, images: Tensor, classes: int) -> int:
@@ -50,26 +43,6 @@ def check_logits(model: nn.Module, images: Tensor) -> None:
     """Refuses a model that gives probabilities."""
     if gives_probabilities(model, images):
         raise UserError(PROBABILITIES)
-
-
-def untouched(model: nn.Module, images: Tensor) -> Any:
-    """The model's outputs. One that writes into its images is refused: they are scored, trained on and shown later."""
-    before = _writes(images)
-    try:
-        outputs = model(images)
-    except RuntimeError:
-        if images.requires_grad:  # autograd lets nobody write into a leaf: is that the reason?
-            with torch.no_grad():
-                untouched(model, images.detach().clone())
-        raise
-    if _writes(images) != before:
-        raise UserError(WRITES)
-    return outputs
-
-
-def _writes(images: Tensor) -> int:
-    """How often they were written into; a tensor made in inference mode doesn't know."""
-    return 0 if images.is_inference() else images._version
 
 
 def _check_channels(model: nn.Module, images_NCHW: Tensor) -> None:
