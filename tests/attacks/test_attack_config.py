@@ -37,6 +37,16 @@ def test_parts_of_another_kind_are_named(given: dict[str, Any], said: str) -> No
         AttackConfig(attack=own).made()(model, torch.rand(3, 1, 2, 2), torch.zeros(3, dtype=torch.int64))
 
 
+def test_images_of_another_type_or_with_a_gradient_become_like_those_given() -> None:
+    def own(model: nn.Module, images: Tensor, labels: Tensor) -> Attacked:
+        found = fgsm(model, images, labels, epsilon=0.1)
+        return replace(found, images=found.images.double().requires_grad_(), distance=found.distance.requires_grad_())
+
+    model, images = nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), torch.rand(3, 1, 2, 2)
+    found = AttackConfig(attack=own).made()(model, images, torch.zeros(3, dtype=torch.int64))
+    assert found.images.dtype == torch.float32 and not found.images.requires_grad and not found.distance.requires_grad
+
+
 @pytest.mark.parametrize(("norm", "limit"), [("l1", 16), ("l2", 4), ("linf", 1), (None, 1)])
 def test_no_attack_begins_where_a_budget_is_too_large(norm: Any, limit: float) -> None:
     class Untouched(nn.Module):

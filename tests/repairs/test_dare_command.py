@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +64,7 @@ def test_a_stop_among_the_controls_leaves_the_repair_and_the_same_command_goes_o
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    tuned, cli = tmp_path / "tuned", sys.modules["ukemi.cli.dare"]
+    tuned = tmp_path / "tuned"
     told = ["repair", "dare", str(made.folder), "--learning-rates", "1e-4", "--epochs", "1", "--samples", "200"]
     told += ["--variant", "dare-s", "--controls", "--control-images", "12", "--out", str(tuned), "--device", "cpu"]
 
@@ -76,7 +75,7 @@ def test_a_stop_among_the_controls_leaves_the_repair_and_the_same_command_goes_o
         raise stopped
 
     with monkeypatch.context() as patched:
-        patched.setattr(cli, "null_control", stop)
+        patched.setattr("ukemi.cli.dare.null_control", stop)
         assert command(told) == 130
     said = capsys.readouterr()
     assert "images mined" in said.out and "repair.html" in said.out
@@ -94,8 +93,15 @@ def test_a_stop_among_the_controls_leaves_the_repair_and_the_same_command_goes_o
     assert command(without) == 0
     assert "is this repair already, and is taken up" in " ".join(capsys.readouterr().err.split())
     assert "Is it more than noise?" in (tuned / "repair.html").read_text()
-    assert command([*told, "--epochs", "2"]) == 2
-    assert "already holds a run; give another --out" in " ".join(capsys.readouterr().err.split())
+    other = train(Run.config_of(made.folder).model_copy(update={"seed": 9, "out": tmp_path / "other"}), quiet=True)
+    again = ["repair", "dare", str(shutil.copytree(made.folder, tmp_path / "again"))]
+    assert command([*again, *without[3:]]) == 0  # the same weights elsewhere
+    capsys.readouterr()
+    shutil.rmtree(tmp_path / "again")
+    shutil.copytree(other.folder, tmp_path / "again")  # other weights in the very folder
+    for changed in ([*again, *without[3:]], [*told, "--epochs", "2"]):
+        assert command(changed) == 2
+        assert "already holds a run; give another --out" in " ".join(capsys.readouterr().err.split())
 
 
 def test_the_device_of_a_repair_can_be_named(made: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial, wraps
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -158,4 +159,5 @@ def _checked(found: Any, name: str, images: Tensor) -> Attacked:
             )
     if not recording(images.device):
         check_pixels(found.images, f"attack: what {name} gives")
-    return found
+    # measures, sets and pages take them for images of the data
+    return replace(found, images=found.images.detach().to(images), distance=found.distance.detach())

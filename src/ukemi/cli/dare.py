@@ -30,7 +30,7 @@ from ukemi.reports.words import count, duration, percent
 from ukemi.schema import Schema
 from ukemi.training import Interrupted, Run
 from ukemi.training.config import device_of
-from ukemi.training.sets import Recorder, as_data
+from ukemi.training.sets import Recorder, as_data, weights_hash
 from ukemi.training.setup import fixed_subset, load_sets, trained_model
 
 
@@ -97,12 +97,13 @@ def run_dare(config: DareConfig) -> Run:
 
 
 def _repaired(config: DareConfig, run: Run) -> Run:
-    """The new run; one that was made by the same settings before is taken up."""
+    """The new run; one that was made from the same weights by the same settings before is taken up."""
     told, found = config.told(), Run(folder_for(run, config.out, config.variant))
     if (found.folder / REPAIR).exists() and found.weights_path.exists():
         with field_called("out", "run"):
             about = read_about(found)
-        if [about.get("origin"), about.get("settings")] == [str(run.folder.resolve()), told.model_dump(mode="json")]:
+        (model,), _ = models_and_test(run, device=config.device)
+        if (about.get("origin_model"), about.get("settings")) == (weights_hash(model), told.model_dump(mode="json")):
             tell(f"{found.folder} is this repair already, and is taken up")
             return found
     with _bars() as report:
