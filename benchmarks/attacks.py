@@ -5,7 +5,9 @@
 Times are medians of runs in turns, at least `--repeats` and a second of them, without the first quarter, in
 which a device warms up; of slow attacks (C&W, and all of ART's) one run, after one of both on two images, which
 loads what they need. Success is measured again by the model itself; the
-median distance is over the images that both moved. A speed above 1 means that ours is faster.
+median distance is over the images that both moved. A speed above 1 means that ours is faster. Operations are
+those that PyTorch runs for one call (views left out), of what is run more than once: on a GPU each is a launch or
+more, and with a small network little else takes time.
 """
 
 import argparse
@@ -22,6 +24,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import ukemi
 from ukemi.attacks.carlini_wagner import carlini_wagner
@@ -167,6 +170,22 @@ def timed(work: Callable[[slice], Tensor], at: slice, device: str) -> tuple[floa
     return now(device) - began, found
 
 
+class Counted(TorchDispatchMode):
+    """Counts the operations that are run inside."""
+
+    count = 0
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += not operation.is_view
+        return operation(*args, **(kwargs or {}))
+
+
+def operations_of(work: Callable[[slice], Tensor], at: slice) -> int:
+    with Counted() as found:
+        work(at)
+    return found.count
+
+
 def middle(runs: Sequence[tuple[float, Tensor]]) -> tuple[float, Tensor]:
     """The run of median time."""
     return sorted(runs, key=lambda run: run[0])[len(runs) // 2]
@@ -186,6 +205,7 @@ def line(row: Row, model: nn.Module, images: Tensor, labels: Tensor, args: argpa
     while not pairs or not (row.once or (len(pairs) >= args.repeats and perf_counter() - began > SETTLED)):
         pairs.append((timed(row.ours, at, args.device), timed(row.theirs, at, args.device)))
     ours, theirs = (middle(column) for column in zip(*pairs[len(pairs) // 4 :], strict=True))
+    operations = ["", ""] if row.once else [operations_of(work, at) for work in (row.ours, row.theirs)]
     model.zero_grad(set_to_none=True)
     success, distance = [], []
     for _, found in (ours, theirs):
@@ -201,6 +221,7 @@ def line(row: Row, model: nn.Module, images: Tensor, labels: Tensor, args: argpa
     return (
         f"| {row.name} | {row.peer} | {len(ours[1])} | {ours[0]:.3g} | {theirs[0]:.3g} | {theirs[0] / ours[0]:.2g} |"
         f" {shares[0]:.1%} | {shares[1]:.1%} | {medians[0]:.4g} | {medians[1]:.4g} |"
+        f" {operations[0]} | {operations[1]} |"
     )
 
 
@@ -237,9 +258,8 @@ def main() -> None:
         f" images, {hardware}; ukemi {ukemi.__version__}, foolbox {version('foolbox')}, ART"
         f" {version('adversarial-robustness-toolbox')} at batch {args.art_batch}, torch {torch.__version__}, Python"
         f" {platform.python_version()}.\n\n"
-        "| attack | peer | images | ours, s | peer, s | speed | success | peer's | median distance | peer's |\n"
-        + "| --- " * 10
-        + "|\n"
+        "| attack | peer | images | ours, s | peer, s | speed | success | peer's | median distance | peer's |"
+        " operations | peer's |\n" + "| --- " * 12 + "|\n"
     )
     print(text, end="", flush=True)
     for row in rows_of(model, images, labels, args):

@@ -1,6 +1,7 @@
 """How often each pattern of uncertainty can be reached, with each goal: a row per pattern and goal, as Markdown.
 
-python benchmarks/patterns.py RUN --images 60 --epsilon 0.3 [--thresholds 0.7 0.2] [--mutation 0] [--natural t6]
+python benchmarks/patterns.py RUN --images 60 --epsilon 0.3 [--thresholds 0.7 0.2] [--climbers 0] [--mutation 0]
+    [--natural t6] [--patterns HH]
 """
 
 import argparse
@@ -21,6 +22,8 @@ def main() -> None:
     parser.add_argument("--passes", type=int, default=50)
     parser.add_argument("--epsilon", type=float, default=8 / 255)
     parser.add_argument("--mutation", type=float, default=SearchSettings().mutation)
+    parser.add_argument("--climbers", type=int, default=SearchSettings().climbers)
+    parser.add_argument("--patterns", nargs="+", default=PATTERNS)
     parser.add_argument("--thresholds", type=float, nargs=2, default=None, metavar=("PCS", "VR"))
     parser.add_argument("--natural", default=None, metavar="SPACE")
     told = parser.parse_args()
@@ -33,13 +36,13 @@ def main() -> None:
     found = brought(config, config.images)
     seeds = recognised(found)
     thresholds, found_by = thresholds_of(config, found)
-    settings = SearchSettings(epsilon=told.epsilon, mutation=told.mutation)
+    settings = SearchSettings(epsilon=told.epsilon, mutation=told.mutation, climbers=told.climbers)
     maker = PixelMaker if told.natural is None else natural(space_of(told.natural))
     print(f"{len(seeds)} seeds, {thresholds} ({found_by}), {settings}, natural {told.natural}\n")
     print("| pattern | goal | success | claimed | best fitness | median fitness | generations | s |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for goal in GOALS:
-        for pattern in PATTERNS:
+        for pattern in told.patterns:
             began = monotonic()
             made = generate(found.source, seeds, Target(pattern, goal, thresholds), settings, maker=maker)
             numbers = f"{made.success_rate:.0%} | {int(made.claimed.sum())} | {float(made.fitness.max()):.3f}"

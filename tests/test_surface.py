@@ -109,10 +109,10 @@ FLAGS = {
     "uncertainty": """against attacks confidence data data-folder device dropout ensemble epsilon fuzzers gallery images
         keep-fuzzed mean model model-arguments out own-dropout-only passes pcs-thresholds profile run seed sets size
         split std validation-images variants vr-thresholds weights""",
-    "generate": """against attacks confidence data data-folder device dropout edge elite ensemble epsilon exchange
-        gallery generations generator goal grains images mean model model-arguments mutation out own-dropout-only passes
-        pattern pcs-thresholds population profile run seed size space split std tournament validation-images
-        vr-thresholds weights""",
+    "generate": """against attacks climbers confidence data data-folder device dropout edge elite ensemble epsilon
+        exchange gallery generations generator goal grains images mean model model-arguments mutation out
+        own-dropout-only passes pattern pcs-thresholds population profile run seed size space split std tournament
+        validation-images vr-thresholds weights""",
     "compare": """address attack-images attacks baseline cases cost-first cpus-per-run data data-folder decides device
         engine equal-cost gpus-per-run grids images jobs methods models out retries runs seed seeds title train""",
     "recipes": "",

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import sys
+from math import isclose
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,15 @@ def run(size: int, arguments: list[str], notes: Path) -> list[tuple[int | None, 
     return [(rank.exitcode, text.read_text()) for rank, text in zip(ranks, texts, strict=True)]
 
 
+def alike(one: Any, two: Any) -> bool:
+    """Equal, numbers but for the last bit: the order of a sum in double precision goes with the rows of a block."""
+    if isinstance(one, dict):
+        return one.keys() == two.keys() and all(alike(one[key], two[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(two) and all(map(alike, one, two))
+    return isclose(one, two, rel_tol=1e-14) if isinstance(one, float) else bool(one == two)
+
+
 def without(values: Any, names: tuple[str, ...]) -> Any:
     if isinstance(values, dict):
         return {key: without(value, names) for key, value in values.items() if key not in names}
@@ -67,7 +77,7 @@ def test_two_ranks_measure_what_one_measures(name: str, images: Path, tmp_path: 
         assert [bool(text.strip()) for _, text in said] == [True, False][:size]  # one report, by one rank
         (numbers,) = out.glob("*.json")
         found[size] = without(json.loads(numbers.read_text()), APART)
-    assert found[1] == found[2]
+    assert alike(found[1], found[2]), found
     for one in (tmp_path / "1").glob("*.safetensors"):
         made, again = read_set(one), read_set(tmp_path / "2" / one.name)
         assert len(made) and torch.equal(made.images, again.images) and torch.equal(made.index, again.index)

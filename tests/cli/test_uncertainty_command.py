@@ -354,6 +354,8 @@ def test_a_profile_of_training_images_leaves_those_of_its_thresholds_out() -> No
         (["generate", *OWN, "--space", "t6"], "space: it belongs to --generator natural"),
         (["generate", *OWN, "--generator", "natural", "--mutation", "0"], "mutation: it belongs to --generator pixels"),
         (["generate", *OWN, "--generator", "natural", "--grains", "3"], "grains: it belongs to --generator pixels"),
+        (["generate", *OWN, "--generator", "natural", "--climbers", "3"], "climbers: it belongs to --generator pixels"),
+        (["generate", *OWN, "--climbers", "-1"], "climbers: should be greater than or equal to 0"),
         (
             ["generate", *OWN, *GIVEN, "--generator", "natural", "--epsilon", "0.1"],
             "epsilon: natural variations have no",

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from ukemi.errors import UserError
-from ukemi.models.inference import BUDGET, FEW, default_chunk, logits, padded, right, rows_per_pass
+from ukemi.models.inference import BUDGET, FEW, default_chunk, logits, padded, right, rows_per_pass, wrong
 
 
 @pytest.mark.parametrize("chunk", [1, 4, 7, 30])
@@ -50,6 +50,19 @@ def test_padding_repeats_the_first_row() -> None:
     assert torch.equal(padded(rows, 5), torch.stack([*rows, rows[0], rows[0]])) and padded(rows, 3) is rows
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_row_is_right_or_wrong_and_wrong_where_a_logit_is_not_finite(dtype: torch.dtype) -> None:
+    nan, inf = float("nan"), float("inf")
+    rows = [[1, 2, 0], [3, 2, 0], [1, inf, 0], [1, 2, -inf], [1, nan, 0], [nan, 2, 0], [nan] * 3, [2, 2, 2]]
+    answers, labels = torch.tensor(rows, dtype=dtype), torch.tensor([1, 1, 1, 1, 1, 1, 1, 0])
+    slow = [
+        max(range(3), key=row.__getitem__) == own and all(abs(one) < inf for one in row)
+        for row, own in zip(rows, labels.tolist(), strict=True)
+    ]
+    assert right(answers, labels).tolist() == slow == [True, *[False] * 6, True]
+    assert torch.equal(wrong(answers, labels), ~right(answers, labels))
+
+
 def test_passes_fit_their_budget() -> None:
     cpu, cuda = torch.device("cpu"), torch.device("cuda")
     assert rows_per_pass((3, 32, 32), cpu) == 128 and rows_per_pass((3, 9999, 9999), cpu) == 1
@@ -58,10 +71,3 @@ def test_passes_fit_their_budget() -> None:
     gpu = torch.device("cuda")
     assert [default_chunk((3, 32, 32), gpu, *most) for most in ((), (FEW,))] == [4096, 512]
     assert default_chunk((1, 28, 28), cpu, FEW) == 256 and default_chunk((3, 2048, 2048), gpu, FEW) == 2
-
-
-def test_a_row_with_a_logit_that_is_not_finite_is_wrong_whatever_its_label() -> None:
-    nan, inf = torch.nan, torch.inf
-    rows = torch.tensor([[2.0, 1.0], [1.0, 2.0], [nan, nan], [inf, 0.0], [0.0, -inf], [1e38, -1e38], [1.0, 1.0]])
-    assert right(rows, torch.zeros(7, dtype=torch.int64)).tolist() == [True, False, False, False, False, True, True]
-    assert right(rows, torch.ones(7, dtype=torch.int64)).tolist() == [False, True, *[False] * 5]

@@ -39,6 +39,9 @@ class Doubled(DropoutPasses):
     def __call__(self, images: Tensor, index: Tensor, *, turn: int = 0, shared: int = 1) -> Sampled:
         return super().__call__(images.double(), index, turn=turn, shared=shared)
 
+    def linked(self, images: Tensor, index: Tensor, *, turn: int = 0) -> Sampled:
+        return super().linked(images.double(), index, turn=turn)
+
 
 @given(st.integers(0, 10**6), st.floats(0.001, 1), st.floats(0, 0.99), st.floats(0, 1), st.floats(0.001, 1))
 def test_every_operator_stays_in_ball_and_box(
@@ -238,7 +241,8 @@ def test_what_can_not_be_reached_ends_after_its_budget(dropping: nn.Module, seed
     settings = SearchSettings(population=4, generations=3, epsilon=0.01)
     found = generate(DropoutPasses(dropping, 10), seeds, Target("HH", "misclassified", limits), settings)
     assert not found.success.any() and not found.claimed.any()
-    assert (found.generations == 3).all() and found.evaluations == 6 * 4 * 3
+    # four individuals three times, and twice the slopes of the two that climb
+    assert (found.generations == 3).all() and found.evaluations == 6 * (4 * 3 + 2 * 2)
     assert found.fitness.isfinite().all() and (found.fitness < 0).all()
 
 
@@ -285,7 +289,7 @@ def test_a_seed_does_not_depend_on_its_batch(dropping: nn.Module, seeds: Data, n
 
 @pytest.mark.parametrize("elite", [0, 5])
 def test_any_number_of_elites_leaves_room_for_a_child(dropping: nn.Module, seeds: Data, elite: int) -> None:
-    settings = SearchSettings(population=2, generations=3, epsilon=0.1, elite=elite)
+    settings = SearchSettings(population=2, generations=3, epsilon=0.1, elite=elite, climbers=0)
     target = Target("HH", "misclassified", Thresholds((0.999, 0.999), (0.95, 0.95)))
     for maker in ({}, {"maker": natural(T3)}):
         found = generate(DropoutPasses(dropping, 4), seeds, target, settings, **maker)  # type: ignore[arg-type]
@@ -337,7 +341,7 @@ def test_what_an_ensemble_answers_is_no_luck(dropping: nn.Module, seeds: Data) -
     for other in others:
         torch.nn.init.zeros_(list(other.parameters())[-1])
     source, target = Ensemble([dropping, *others]), Target("LH", "misclassified", Thresholds((0.9, 0.9), (0.3, 0.3)))
-    found = generate(source, seeds, target, SearchSettings(population=16, generations=12, epsilon=0.3))
+    found = generate(source, seeds, target, SearchSettings(population=16, generations=12, epsilon=0.3, climbers=0))
     assert found.success.any() and torch.equal(found.success, found.claimed)
     assert found.evaluations == 16 * int(found.generations.sum())
     assert (found.generations[found.success] <= 12).all() and (found.fitness[found.success] >= 1).all()
@@ -361,12 +365,12 @@ def test_the_best_so_far_is_kept_and_luck_is_taken_back(dropping: nn.Module, see
 def test_the_fittest_live_on_unchanged(seeds: Data) -> None:
     images, _, index = _rows(seeds)
     fitness = torch.rand(6, 10, generator=torch.Generator().manual_seed(0)).double()
-    settings = SearchSettings(population=10, elite=3, epsilon=0.1)
+    settings = SearchSettings(population=10, elite=3, epsilon=0.1, climbers=2)
     for made in (PixelMaker, natural(T3)):
         maker = made(images, index, settings, 0)
         codes = maker.first(10)
         best = rows_of(codes, fitness.argsort(1, descending=True)[:, :3])
-        children = maker.children(codes, fitness, 1)
+        children = maker.children(codes, fitness, 1, torch.ones_like)
         assert children.shape == codes.shape and torch.equal(children[:, :3], best)
         assert not any(torch.equal(children[:, at], codes[:, at]) for at in range(3, 10))
 
@@ -377,8 +381,8 @@ def test_how_often_an_end_is_drawn_can_be_said(made: MakerOf, seeds: Data) -> No
     codes = made(images, index, SearchSettings(), 0).first(20)
     shares = []
     for edge in (0.0, 0.99):
-        settings = SearchSettings(epsilon=0.1, edge=edge, mutation=1.0)
-        child = made(images, index, settings, 0).children(codes, torch.zeros(6, 20).double(), 1)[:, 5:]
+        settings = SearchSettings(epsilon=0.1, edge=edge, mutation=1.0, climbers=0)
+        child = made(images, index, settings, 0).children(codes, torch.zeros(6, 20).double(), 1, torch.ones_like)[:, 5:]
         ends = (child == child.amax((0, 1))) | (child == child.amin((0, 1)))
         fresh = (child[:, :, None] != codes[:, None]).all(2)
         shares.append(float((ends & fresh).double().mean()))

@@ -7,6 +7,7 @@ import torch
 
 from ukemi.uncertainty import GOALS, PATTERNS, Sampled, Target, Thresholds, measured
 from ukemi.uncertainty.metrics import Against, Confidence
+from ukemi.uncertainty.targets import lead
 
 COUNT, PASSES, CLASSES = 80, 10, 4
 GAP = Thresholds((0.3, 0.6), (0.2, 0.5))
@@ -18,6 +19,13 @@ def sampled() -> Sampled:
     spread = torch.rand(COUNT, 1, generator=generator, dtype=torch.float64) * 4
     noise = torch.randn(PASSES, COUNT, CLASSES, generator=generator, dtype=torch.float64)
     return Sampled(own.softmax(1), (own + spread * noise).softmax(2))
+
+
+def short_of_lead(pcs: float, limit: float, high: bool) -> float:
+    """In leads: of two classes whose probabilities differ by p, the first is log((1 + p) / (1 - p)) ahead."""
+    lead, wanted = (log((1 + p) / (1 - p)) for p in (pcs, limit))
+    away = max(0.0, wanted - lead if high else lead - wanted)
+    return away / wanted if high else away / (1 + away)
 
 
 def short_of(value: float, limit: float, high: bool) -> float:
@@ -51,10 +59,17 @@ def test_the_fitness_is_that_of_a_slow_loop(
             met &= vr >= vr_limit if high_vr else vr < vr_limit
             safe = met and (vr >= aimed if high_vr else vr <= aimed)
             far_vr = (short_of(vr, aimed, high_vr) + short_of(smooth, aimed, high_vr)) / 2
-            far = short_of(pcs, pcs_limit, high_pcs), far_vr
+            far = short_of_lead(pcs, pcs_limit, high_pcs), far_vr
             wanted = 1 + (smooth if high_vr else 1 - smooth) if safe else -(0.9 * max(far) + 0.1 * sum(far) / 2)
             piece = "there" if safe else "pattern"
             assert bool(scores.safe[n]) == safe
-        assert float(scores.fitness[n]) == pytest.approx(wanted, abs=1e-12) and bool(scores.met[n]) == met
+        assert float(scores.fitness[n]) == pytest.approx(wanted, abs=1e-9) and bool(scores.met[n]) == met
         pieces.add(piece)
     assert {"goal", "pattern"} <= pieces
+
+
+@pytest.mark.parametrize("ahead", [0.0, 0.3, 2.0, 9.0])
+def test_the_lead_of_two_classes_is_the_difference_of_their_logits(ahead: float) -> None:
+    certain = torch.tensor([[1.5 + ahead, 1.5]], dtype=torch.float64).softmax(1)
+    assert float(lead(certain[:, 0] - certain[:, 1])) == pytest.approx(ahead, abs=1e-6)
+    assert lead(torch.ones(1, dtype=torch.float64)).isfinite().all()

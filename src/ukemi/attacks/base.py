@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ukemi.data import check_pixels
 from ukemi.errors import UserError
 from ukemi.models.check_head import PROBABILITIES, are_probabilities
-from ukemi.models.inference import evaluating, recording, right, rows_per_pass, untouched
+from ukemi.models.inference import evaluating, recording, right, rows_per_pass, untouched, wrong
 
 Norm = Literal["l1", "l2", "linf"]
 Objective = Callable[[Tensor, Tensor], Tensor]
@@ -156,7 +156,7 @@ class Victim:
 
     def reached(self, logits: Tensor, aims: Tensor) -> Tensor:
         """The same for samples whose labels or targets are `aims [n]`."""
-        return ~right(logits, aims) if self.targets is None else right(logits, aims)
+        return (wrong if self.targets is None else right)(logits, aims)
 
     def _check(self, logits: object, count: int) -> None:
         if not isinstance(logits, Tensor):
@@ -242,7 +242,7 @@ def rising_odds_for(logits: Tensor, aims: Tensor) -> tuple[Tensor, Tensor]:
 
 def up_the_odds(logits: Tensor, aims: Tensor) -> Tensor:
     """The gradient of `log_odds` at the logits, `[n, K]`, without a pass back through it."""
-    own = aims[:, None]
+    own = aims.unsqueeze(1)
     return logits.scatter(1, own, -torch.inf).softmax(1).scatter(1, own, -1)
 
 

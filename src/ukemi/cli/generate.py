@@ -23,7 +23,7 @@ from ukemi.uncertainty.generation import PixelMaker
 from ukemi.uncertainty.patterns import number_of
 from ukemi.uncertainty.targets import Goal
 
-PIXELS_ONLY = ("tournament", "exchange", "mutation", "grains")
+PIXELS_ONLY = ("tournament", "exchange", "mutation", "grains", "climbers")
 """settings that the natural generator has no use for"""
 
 

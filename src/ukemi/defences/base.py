@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ukemi import randomness
 from ukemi.data import Data
 from ukemi.errors import UserError
-from ukemi.models.inference import FEW, default_chunk, home_of, logits, padded, right, scoring
+from ukemi.models.inference import FEW, default_chunk, home_of, logits, padded, scoring, wrong
 from ukemi.randomness import Stream
 
 FALSE_POSITIVES = 0.05
@@ -83,5 +83,5 @@ def passes(defence: Defence, images_NCHW: Tensor, labels_N: Tensor) -> Tensor:
     detector's model, and not flagged."""
     model = defence.model if isinstance(defence, Detector) else defence
     chunk = default_chunk(tuple(images_NCHW.shape[1:]), images_NCHW.device, FEW)
-    wrong_N = ~right(logits(model, images_NCHW, chunk), labels_N)
+    wrong_N = wrong(logits(model, images_NCHW, chunk), labels_N)
     return wrong_N & ~defence.flags(images_NCHW) if isinstance(defence, Detector) else wrong_N

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ukemi.errors import UserError
 from ukemi.fitness.base import Scored, wants
-from ukemi.models.inference import right
+from ukemi.models.inference import wrong
 
 CLIP = 1e-8
 WRONG = 1e6
@@ -42,7 +42,7 @@ def summed_binary(logits_MK: Tensor, labels_M: Tensor) -> Tensor:
 
 def misclassified_first(scored: Scored) -> Tensor:
     """Cross-entropy, with every misclassified variant ahead of every one classified right (Engstrom et al. 2019)."""
-    return cross_entropy(scored).double() + WRONG * ~right(scored.logits, scored.labels)
+    return cross_entropy(scored).double() + WRONG * wrong(scored.logits, scored.labels)
 
 
 @wants(clean=True)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ukemi.data import Data, labelled, shared
 from ukemi.errors import UserError
-from ukemi.models.inference import default_chunk, home_of, logits, padded, right, scoring
+from ukemi.models.inference import default_chunk, home_of, logits, padded, right, scoring, wrong
 from ukemi.ranks import Ranks
 from ukemi.spaces import Space, grid_of, space_of
 from ukemi.variations import vary
@@ -208,6 +208,6 @@ def _wrong(
         for start in range(0, len(which), chunk):
             at = which[start : start + chunk]
             variants = vary(images[at], genes[start : start + chunk], space)
-            parts.append(~right(model(padded(variants, chunk))[: len(at)].float(), labels[at]))
-        wrong = torch.cat(parts).view(len(turn), len(alive))
-    return wrong.clone()
+            parts.append(wrong(model(padded(variants, chunk))[: len(at)].float(), labels[at]))
+        found = torch.cat(parts).view(len(turn), len(alive))
+    return found.clone()

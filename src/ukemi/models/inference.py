@@ -106,8 +106,17 @@ def _writes(images: Tensor) -> int:
 
 def right(logits_NK: Tensor, labels_N: Tensor) -> Tensor:
     """Which rows are classified right, bool `[N]`; a row with a logit that is not finite is wrong."""
-    nought_N = (logits_NK * 0).sum(1)  # NaN, which equals nothing, where a logit is not finite
-    return (logits_NK.argmax(1) != labels_N) == nought_N
+    return (logits_NK.argmax(1) != labels_N) == _nought(logits_NK)
+
+
+def wrong(logits_NK: Tensor, labels_N: Tensor) -> Tensor:
+    """The others, without a negation: small networks on a GPU pay for every launch."""
+    return (logits_NK.argmax(1) != labels_N) != _nought(logits_NK)
+
+
+def _nought(logits_NK: Tensor) -> Tensor:
+    """0, or NaN, which equals nothing, where a logit is not finite, `[N]`."""
+    return (logits_NK * 0).sum(1)
 
 
 def default_chunk(image_shape: tuple[int, ...], device: torch.device, most: int = 4096) -> int:

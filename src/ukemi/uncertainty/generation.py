@@ -2,11 +2,14 @@
 
 Two ways to make individuals: noise on pixels in an Linf ball (the paper's), and natural variations (`natural.py`). All
 seeds of a block evolve together; those that are done leave. Every generation has its own dropout masks, the same for
-all individuals of a seed, so that a better fitness is no luck of the masks.
+all individuals of a seed, so that a better fitness is no luck of the masks. Beyond the paper, some individuals are no
+children but climb: they follow the gradient of their fitness, whatever it is, and the others breed with them.
 """
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from math import inf, prod
 from typing import Annotated, Protocol
 
@@ -14,8 +17,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from ukemi.attacks.base import leaf_of
 from ukemi.attacks.norms import cube, length, radius_of
 from ukemi.data import Data, shared
+from ukemi.errors import UserError
 from ukemi.genetics import tournament
 from ukemi.models.inference import home_of
 from ukemi.randomness import Stream
@@ -28,6 +33,10 @@ from ukemi.uncertainty.targets import Target
 
 VALUES = {"cpu": 2**23, "cuda": 2**26}
 """pixel values that the individuals of one block of seeds may have"""
+STRIDE, MOMENTUM = 0.1, 0.8
+"""a climber's first step as a share of the ball's radius, and what is left of a slope after a step"""
+TINY = 1e-30
+"""no slope is shorter than this"""
 EDGE = 0.9
 """how often a drawn pixel lies at an end of the ball, where nothing else is said"""
 CHECK, CONFIRM = 1_000_000, 2_000_000
@@ -35,6 +44,8 @@ CHECK, CONFIRM = 1_000_000, 2_000_000
 CHECKS = (4, 12)
 """sets of masks under which, taken together, a find must hold before its seed stops: few first, which sort out most"""
 Report = Callable[[int, int], None]
+Slope = Callable[[Tensor], Tensor]
+"""From images `[N, K, C, H, W]` to the gradients of their fitness."""
 
 
 class SearchSettings(Schema):
@@ -60,6 +71,9 @@ class SearchSettings(Schema):
     patch moves a network more than as many single pixels (pixels)."""
     elite: int = Field(5, ge=0)
     """How many of the best live on unchanged."""
+    climbers: int = Field(8, ge=0)
+    """How many individuals follow the gradient of their fitness instead of being bred, at most half of the population;
+    0 leaves gradients out, as the paper does (pixels)."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +100,7 @@ class Generated:
     """under the fresh masks"""
     target: Target
     evaluations: int
-    """individuals that were scored; each took one certain pass and T stochastic ones"""
+    """individuals that were scored, and gradients taken; each took one certain pass and T stochastic ones"""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -103,7 +117,7 @@ class Maker(Protocol):
     def images(self, codes: Tensor) -> Tensor:
         """`[N, K, C, H, W]` of codes `[N, K, …]`."""
 
-    def children(self, codes: Tensor, fitness_NK: Tensor, generation: int) -> Tensor:
+    def children(self, codes: Tensor, fitness_NK: Tensor, generation: int, slope: Slope) -> Tensor:
         """The next generation, as many as before."""
 
     def kept(self, rows: Tensor) -> "Maker":
@@ -111,31 +125,39 @@ class Maker(Protocol):
 
 
 class PixelMaker:
-    """Noise in an Linf ball, exchange of pixels, mutation."""
+    """Noise in an Linf ball, exchange of pixels, mutation; the last of every population are climbers."""
 
     def __init__(self, images_NCHW: Tensor, index_N: Tensor, settings: SearchSettings, seed: int) -> None:
         self._box = cube(images_NCHW, radius_of(settings.epsilon, images_NCHW, "linf"))
-        self._index, self._settings, self._seed = index_N, settings, seed
+        self._seeds, self._index, self._settings, self._seed = images_NCHW, index_N, settings, seed
+        self._speed: Tensor | None = None
 
     def first(self, count: int) -> Tensor:
-        return pixels.noisy(
+        made = pixels.noisy(
             self._box, self._index, count, seed=self._seed, edge=self._edge(), grains=self._settings.grains
         )
+        if climbers := self._climbers(count):
+            made[:, -climbers] = self._seeds  # one climbs from the image itself, the others from noise
+        return made
 
     def _edge(self) -> float:
         return EDGE if self._settings.edge is None else self._settings.edge
 
+    def _climbers(self, count: int) -> int:
+        return min(self._settings.climbers, count // 2)
+
     def images(self, codes: Tensor) -> Tensor:
         return codes
 
-    def children(self, codes: Tensor, fitness_NK: Tensor, generation: int) -> Tensor:
+    def children(self, codes: Tensor, fitness_NK: Tensor, generation: int, slope: Slope) -> Tensor:
         told, count = self._settings, codes.shape[1]
-        elite = min(told.elite, count - 1)
+        climbers = self._climbers(count)
+        elite = min(told.elite, count - 1 - climbers)
         key = {"seed": self._seed, "generation": generation}
         chosen = tournament(
             fitness_NK,
             self._index,
-            2 * (count - elite),
+            2 * (count - elite - climbers),
             seed=self._seed,
             epoch=generation,
             rounds=told.tournament,
@@ -146,12 +168,26 @@ class PixelMaker:
         kind = {"rate": told.mutation, "edge": self._edge(), "grains": told.grains}
         made = pixels.mutated(made, self._box, self._index, **kind, **key)  # type: ignore[arg-type]
         best = fitness_NK.argsort(dim=1, descending=True, stable=True)[:, :elite]
-        return torch.cat([pixels.rows_of(codes, best), made], 1)
+        return torch.cat([pixels.rows_of(codes, best), made, *self._climbed(codes, climbers, generation, slope)], 1)
+
+    def _climbed(self, codes: Tensor, climbers: int, generation: int, slope: Slope) -> list[Tensor]:
+        """The climbers a step further, up or down by the signs of their slopes so far, and shorter every time. No step
+        is taken back: what is worse now may lead to what is better."""
+        if not climbers:
+            return []
+        at = codes[:, -climbers:]
+        slopes = slope(at)
+        slopes = slopes / slopes.flatten(2).abs().mean(2).clamp(min=TINY)[:, :, None, None, None]
+        self._speed = slopes if self._speed is None else MOMENTUM * self._speed + slopes
+        size = STRIDE * self._settings.epsilon * (1 - (generation - 1) / self._settings.generations)
+        low, high = (end[:, None] for end in self._box)
+        return [torch.minimum(torch.maximum(at + size * self._speed.sign(), low), high)]
 
     def kept(self, rows: Tensor) -> "PixelMaker":
-        part = PixelMaker.__new__(PixelMaker)
+        part = copy(self)
         part._box = (self._box[0][rows], self._box[1][rows])
-        part._index, part._settings, part._seed = self._index[rows], self._settings, self._seed
+        part._seeds, part._index = self._seeds[rows], self._index[rows]
+        part._speed = None if self._speed is None else self._speed[rows]
         return part
 
 
@@ -174,7 +210,8 @@ def generate(
     far it is. A target that can't be reached ends after the budget, with the best that was seen. Each rank searches for
     its share of the images, and all know the whole."""
     told = settings or SearchSettings()
-    return shared(data, ranks, lambda part: _generate(source, part, target, told, maker, seed, report), _joined)
+    with torch.inference_mode(False):  # a caller's: climbers need gradients
+        return shared(data, ranks, lambda part: _generate(source, part, target, told, maker, seed, report), _joined)
 
 
 def _generate(
@@ -235,7 +272,7 @@ class _Search:
                 told(len(self._index) - len(rows))
             if not len(rows) or generation + 1 == self._settings.generations:
                 break
-            codes = maker.children(codes, fitness_NK, generation + 1)
+            codes = maker.children(codes, fitness_NK, generation + 1, partial(self._slope, rows, generation))
         told(len(self._index))
 
     def _scored(self, images: Tensor, rows: Tensor, generation: int) -> Tensor:
@@ -245,6 +282,27 @@ class _Search:
         self._evaluations += len(rows) * count
         scores = self._target.scored(sampled, self._labels[rows].repeat_interleave(count), self._passes)
         return scores.fitness.view(-1, count)
+
+    def _slope(self, rows: Tensor, generation: int, images: Tensor) -> Tensor:
+        """The gradients of the fitness of individuals `[n, K, C, H, W]` of the seeds `rows`, under this generation's
+        masks."""
+        count = images.shape[1]
+        self._evaluations += len(rows) * count
+        chunk = self._source.linked_rows(images[:, 0])
+        each = zip(images.flatten(0, 1).split(chunk), rows.repeat_interleave(count).split(chunk), strict=True)
+        return torch.cat([self._gradient(part, some, 1 + generation) for part, some in each]).view_as(images)
+
+    def _gradient(self, images: Tensor, rows: Tensor, turn: int) -> Tensor:
+        leaf = leaf_of(images)
+        sampled = self._source.linked(leaf, self._index[rows], turn=turn)
+        fitness = self._target.scored(sampled, self._labels[rows], self._passes).fitness
+        found = torch.autograd.grad(fitness.sum(), leaf, allow_unused=True)[0] if fitness.requires_grad else None
+        if found is None:
+            raise UserError(
+                "climbers: no gradient leads from the model's outputs to the pixels (no_grad, detach or NumPy inside?);"
+                " 0 climbers need none."
+            )
+        return found
 
     def _noted(self, images: Tensor, fitness_NK: Tensor, rows: Tensor, generation: int) -> Tensor | None:
         """Keeps what is better than before, and says which seeds are done, bool `[n]`: met here and under other masks

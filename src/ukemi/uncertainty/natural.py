@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ukemi.genetics import Breeding, bred, elitism, first_population
 from ukemi.spaces import T3, Space
-from ukemi.uncertainty.generation import MakerOf, SearchSettings
+from ukemi.uncertainty.generation import MakerOf, SearchSettings, Slope
 from ukemi.variations import vary
 
 SURVIVING = 0.4
@@ -30,7 +30,7 @@ class NaturalMaker:
         genes = self._space.decode(codes).flatten(0, 1)
         return vary(self._seeds.repeat_interleave(count, 0), genes, self._space).unflatten(0, (-1, count))
 
-    def children(self, codes: Tensor, fitness_NK: Tensor, generation: int) -> Tensor:
+    def children(self, codes: Tensor, fitness_NK: Tensor, generation: int, slope: Slope) -> Tensor:
         count, told = codes.shape[1], self._settings
         living = max(2, round(SURVIVING * count))
         best_NS = elitism(fitness_NK, self._index, living, seed=self._seed, epoch=generation)

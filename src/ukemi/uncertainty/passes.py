@@ -5,6 +5,7 @@ shared=1)`, where R = G x shared and the `shared` rows of one index are asked un
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from math import prod
 from typing import Protocol
 
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from ukemi.activations.recording import eager
 from ukemi.data import Data, shared
 from ukemi.errors import UserError
-from ukemi.models.inference import default_chunk, home_of, logits, padded, rows_per_pass, scoring
+from ukemi.models.inference import default_chunk, evaluating, home_of, logits, padded, rows_per_pass, scoring
 from ukemi.ranks import Ranks
 from ukemi.uncertainty.dropout import Masks, dropouts_of, drops, masked
 from ukemi.uncertainty.metrics import Against, Confidence, Sampled, Uncertainty, joined, measured
@@ -24,6 +25,8 @@ PASSES = 50
 """T where none is given"""
 BLOCK = {"cpu": 32, "cuda": 4096}
 """images whose head is computed at once; their stochastic rows are many times that"""
+LINKED = {"cpu": 32, "cuda": 512}
+"""images whose gradient is taken at once: all that they pass through is held meanwhile"""
 Report = Callable[[int, int], None]
 
 
@@ -35,6 +38,11 @@ class Source(Protocol):
     @property
     def passes(self) -> int: ...
     def __call__(self, images: Tensor, index: Tensor, *, turn: int = 0, shared: int = 1) -> Sampled: ...
+    def linked(self, images: Tensor, index: Tensor, *, turn: int = 0) -> Sampled:
+        """The same for one image per index, in double precision and with the gradient that leads to the images."""
+
+    def linked_rows(self, images: Tensor) -> int:
+        """How many images like these `linked` should get at once."""
 
 
 class DropoutPasses:
@@ -74,11 +82,28 @@ class DropoutPasses:
             certain, drawn = torch.cat([one.certain for one in found]), torch.cat([one.drawn for one in found], 1)
         return Sampled(certain.clone(), drawn.clone())  # outside inference mode: ordinary tensors
 
+    def linked(self, images: Tensor, index: Tensor, *, turn: int = 0) -> Sampled:
+        with evaluating(self.model), eager(self.model), torch.enable_grad():
+            parts = self._cut(images.detach())
+            values = parts.head(images.clone())  # a network may write into what it gets, but not into a leaf
+            certain = parts.tail([value.clone() for value in values])
+            with masked(self.model, Masks(index, 1, 0, self.passes, self.seed, turn)):
+                drawn = parts.tail([value.repeat_interleave(self.passes, 0) for value in values])
+        drawn = drawn.double().softmax(1).view(len(images), self.passes, -1)
+        return Sampled(certain.double().softmax(1), drawn.transpose(0, 1))
+
+    def linked_rows(self, images: Tensor) -> int:
+        self._cut(images)
+        fitting = rows_per_pass((self._width,), images.device) // self.passes
+        return max(1, min(fitting, LINKED.get(images.device.type, LINKED["cpu"])))
+
     def _cut(self, images: Tensor) -> Whole:
         if self._parts is None:
-            self._check_certain(images)
-            self._parts = cut(self.model, images) if self._split else Whole(self.model)
-            self._width = sum(prod(value.shape[1:]) for value in self._parts.head(images[:1]))
+            # ordinary tensors: a constant that tracing makes in inference mode could take part in no gradient
+            with evaluating(self.model), torch.inference_mode(False), torch.no_grad():
+                self._check_certain(images)
+                self._parts = cut(self.model, images) if self._split else Whole(self.model)
+                self._width = sum(prod(value.shape[1:]) for value in self._parts.head(images[:1]))
         return self._parts
 
     def _check_certain(self, images: Tensor) -> None:
@@ -133,6 +158,16 @@ class Ensemble:
             raise UserError(f"ensemble: its models give different numbers of logits: {sorted(widths)}.")
         drawn = torch.stack(answers).softmax(2)
         return Sampled(drawn[0], drawn)
+
+    def linked(self, images: Tensor, index: Tensor, *, turn: int = 0) -> Sampled:
+        with ExitStack() as modes, torch.enable_grad():
+            for model in self.models:
+                modes.enter_context(evaluating(model))
+            drawn = torch.stack([model(images.clone()) for model in self.models]).double().softmax(2)
+        return Sampled(drawn[0], drawn)
+
+    def linked_rows(self, images: Tensor) -> int:
+        return LINKED.get(images.device.type, LINKED["cpu"])
 
 
 def uncertainty_of(

@@ -3,7 +3,9 @@
 The paper names no formula. Ours has three pieces, each above the one before: while the goal (misclassified, or kept) is
 not met, how near the certain answer is to it; then how near PCS and VR are to their sides of the limits, the farther of
 the two first; then how far beyond they are. VR moves in steps of 1/T and is 0 for most inputs, so the pieces also look
-at its smooth form, the mean probability that the passes give to other classes than the predicted one.
+at its smooth form, the mean probability that the passes give to other classes than the predicted one. PCS crowds near
+1, so its distance is that of the lead that it stands for. All but the count of passes has a gradient, which climbers
+follow.
 """
 
 from dataclasses import dataclass
@@ -28,6 +30,8 @@ Goal = Literal["misclassified", "kept"]
 GOALS: tuple[str, ...] = get_args(Goal)
 TINY = 1e-38
 """the smallest probability that a logarithm is taken of"""
+NEAR_ONE = 1 - 1e-12
+"""the highest PCS that a lead is taken of"""
 WORST = -3.0
 """below any fitness"""
 HOLDS = 0.9
@@ -74,7 +78,7 @@ class Target:
         input at the very limit would have another pattern under other masks."""
         high_pcs, high_vr = (letter == "H" for letter in self.pattern)
         limit = self.aimed_vr(passes)
-        pcs_short = _short(pcs, self.thresholds.pcs[high_pcs], high_pcs)
+        pcs_short = _lead_short(pcs, self.thresholds.pcs[high_pcs], high_pcs)
         vr_short = torch.lerp(_short(vr, limit, high_vr), _short(smooth, limit, high_vr), SMOOTH)
         safe = vr >= limit if high_vr else vr <= limit
         # PCS is certain, and any side of its limit will do: only VR can be more sure than met
@@ -140,6 +144,19 @@ def _balanced(first: Tensor, second: Tensor) -> Tensor:
     """Mostly the larger of two distances, so that neither is bought with the other."""
     both = torch.stack([first, second])
     return BALANCE * both.amax(0) + (1 - BALANCE) * both.mean(0)
+
+
+def _lead_short(pcs: Tensor, limit: float, high: bool) -> Tensor:
+    """How far PCS is on the wrong side of its limit, in leads: from 0.99 to 0.995 is as far as from 0.92 to 0.96. As a
+    share of the lead that is wanted, or squashed, since a lead has no end; in [0, 1]."""
+    wanted = lead(torch.tensor(limit, dtype=torch.float64)).item()
+    away = (wanted - lead(pcs) if high else lead(pcs) - wanted).clamp(min=0)
+    return (away / max(wanted, 1e-9)).clamp(max=1) if high else away / (1 + away)
+
+
+def lead(pcs: Tensor) -> Tensor:
+    """How far the first of two classes is ahead in logits where the probabilities differ by `pcs`."""
+    return 2 * pcs.clamp(max=NEAR_ONE).atanh()
 
 
 def _short(values: Tensor, limit: float, high: bool) -> Tensor:
