@@ -122,9 +122,9 @@ FLAGS = {
         seed seeds size space split std weights""",
     "repair retrain": "epochs out run",
     "repair adversarial": "batch-size clean epochs learning-rate out run sets",
-    "repair dare": """allowed-drop batch-size control-images controls epochs epsilon learning-rates out p q reading run
-        samples select-on twins variant""",
-    "repair null": "kind like out run seed",
+    "repair dare": """allowed-drop batch-size control-images controls device epochs epsilon learning-rates out p q
+        reading run samples select-on twins variant""",
+    "repair null": "device kind like out run seed",
     "repair uncertainty": """alpha attacks epochs epsilon images layers learning-rate out run samples sets share
         transfer variant""",
     "defend": """against attacks confidence data data-folder defences device dropout ensemble epsilon images mean model

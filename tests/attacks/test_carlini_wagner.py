@@ -43,14 +43,16 @@ def test_is_near_the_minimal_distance_on_a_linear_model(linear: Case, confidence
     assert (found.distance <= least * 1.05).all()
 
 
-def test_reaches_its_targets_near_the_minimal_distance() -> None:
+@pytest.mark.parametrize("confidence", [0, 0.5])
+def test_reaches_its_targets_near_the_minimal_distance(confidence: float) -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(48, 2)).double()
     images = torch.rand(10, 3, 4, 4, dtype=torch.float64) * 0.2 + 0.4
     with torch.no_grad():
         labels = model(images).argmax(1)
-    found = carlini_wagner(model, images, labels, targets=1 - labels, steps=300)
-    assert found.success.all()
-    assert (found.distance <= boundaries(model, images, labels).amin(1) * 1.05).all()
+    found = carlini_wagner(model, images, labels, targets=1 - labels, steps=300, confidence=confidence)
+    least = boundaries(model, images, labels, confidence).amin(1)
+    assert found.success.all() and (found.distance >= least * (1 - 1e-9)).all()
+    assert (found.distance <= least * 1.05).all()
 
 
 def test_targets_on_a_network(trained: Case) -> None:

@@ -2,6 +2,7 @@
 
 import warnings
 from importlib import import_module
+from typing import Literal
 
 import pytest
 import torch
@@ -174,3 +175,57 @@ def test_agrees_with_foolbox(trained: Case, norm: str) -> None:
 def test_bad_input_names_its_field(linear: Case, field: str, value: object) -> None:
     with pytest.raises(UserError, match=f"^{field}: .*\\.$"):
         deepfool(*linear, **{field: value})  # type: ignore[arg-type]
+
+
+def slow(model: nn.Module, image: Tensor, label: int, norm: str, steps: int) -> tuple[Tensor, bool]:
+    """One image, every boundary in every step."""
+    found, moved = image, torch.zeros_like(image)
+    for _ in range(steps):
+        leaf = found.clone().requires_grad_()
+        logits = model(leaf[None])[0]
+        if int(logits.argmax()) != label:
+            return found, True
+        best, nearest = torch.zeros_like(image), torch.inf
+        for other in set(range(len(logits))) - {label}:
+            (slope,) = torch.autograd.grad(logits[other] - logits[label], leaf, retain_graph=True)
+            size = slope.norm() if norm == "l2" else slope.abs().sum()
+            distance = float((logits[label] - logits[other]).detach() / size)
+            if distance < nearest:
+                best, nearest = slope / size if norm == "l2" else slope.sign(), distance
+        moved = moved + max(nearest, 1e-5) * best
+        found = (image + 1.02 * moved).clamp(0, 1)
+    return found, int(model(found[None])[0].argmax()) != label
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+def test_a_bent_network_gives_what_a_look_at_every_boundary_gives(norm: Literal["l2", "linf"]) -> None:
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(30, 20), nn.Tanh(), nn.Linear(20, 10)).double()
+    for layer in (1, 3):
+        model[layer].weight.data *= 16  # so bent that the nearest boundary changes on the way
+    images = torch.rand(24, 1, 5, 6, dtype=torch.float64)
+    labels = model(images).argmax(1)
+    found = deepfool(model, images, labels, norm=norm, steps=12)
+    for at in range(len(images)):
+        wanted, fooled = slow(model, images[at], int(labels[at]), norm, 12)
+        assert bool(found.success[at]) == fooled
+        assert torch.allclose(found.images[at], wanted if fooled else images[at], rtol=0, atol=1e-9)
+
+
+def test_a_class_that_is_the_label_everywhere_is_no_boundary() -> None:
+    """Neither a gap nor a slope: nothing divided by nothing."""
+
+    class Doubled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.last = nn.Linear(12, 2)
+
+        def forward(self, images: Tensor) -> Tensor:
+            first, other = self.last(images.flatten(1)).unbind(1)
+            return torch.stack([first, first, other], 1)
+
+    model, images = Doubled().double(), torch.rand(20, 1, 3, 4, dtype=torch.float64)
+    with torch.no_grad():
+        images = images[model(images).argmax(1) == 0]
+    found = deepfool(model, images, torch.zeros(len(images), dtype=torch.int64))
+    assert len(images) and found.success.any() and found.images.isfinite().all()

@@ -50,6 +50,32 @@ def test_a_measure_takes_every_function(name: str, batch: Batch) -> None:
         attack(model, images, labels, index=torch.arange(4))
 
 
+class Writing(nn.Module):
+    """Writes into its images before the network sees them, or into its own weights."""
+
+    def __init__(self, net: nn.Module, images: bool) -> None:
+        super().__init__()
+        self.net, self.images, self.scale = net, images, nn.Parameter(torch.ones(1))
+
+    def forward(self, images: Tensor) -> Tensor:
+        written = images if self.images else self.scale
+        written /= 2
+        return self.net(images)
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_model_that_writes_into_its_images_is_named(name: str, batch: Batch) -> None:
+    model, images, labels = batch
+    with pytest.raises(UserError, match=r"^model: it writes into the images that it is given \(.*\); let it work on"):
+        ATTACKS[name](Writing(model, images=True), images, labels, **QUICK[name])
+
+
+def test_what_else_a_model_fails_by_is_told_as_it_is(batch: Batch) -> None:
+    model, images, labels = batch
+    with pytest.raises(RuntimeError, match="a leaf Variable that requires grad"):
+        fgsm(Writing(model, images=False), images, labels, epsilon=0.1)
+
+
 @pytest.mark.parametrize("name", ATTACKS)
 def test_no_images_are_no_mistake(name: str, batch: Batch) -> None:
     model, images, labels = batch

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from itertools import pairwise
 from typing import Any
@@ -142,7 +143,7 @@ def test_zero_steps_give_the_clean_image(trained: Case) -> None:
     model, images, labels = trained
     with torch.no_grad():
         wrong = model(images).argmax(1) != labels
-    for attack in (bim, pgd):
+    for attack in (bim, pgd, partial(pgd, zero_start=False)):
         found = attack(model, images, labels, epsilon=0.1, steps=0)
         assert torch.equal(found.images, images) and torch.equal(found.success, wrong)
         assert found.forwards.tolist() == [1] * len(images) and not bool(found.backwards.any())

@@ -244,3 +244,10 @@ def test_is_not_weaker_than_art(trained: Case) -> None:
 def test_bad_input_names_its_field(trained: Case, field: str, value: object) -> None:
     with pytest.raises(UserError, match=f"^{field}: .*\\.$"):
         jsma(*trained, **{field: value})  # type: ignore[arg-type]
+
+
+def test_features_whose_gains_are_no_numbers_are_in_no_pair() -> None:
+    nan, inf = torch.nan, torch.inf
+    aims = torch.tensor([[9.0, nan, 2.0, 1.0, inf], [nan, nan, nan, nan, 1.0]])
+    others = torch.tensor([[nan, 9.0, 1.0, 1.0, 2.0], [1.0, 1.0, 1.0, 1.0, 1.0]])
+    assert best_pairs(aims, others, torch.ones_like(aims, dtype=torch.bool)).tolist() == [[2, 3], [-1, -1]]

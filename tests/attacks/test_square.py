@@ -5,7 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from ukemi.attacks import bim
-from ukemi.attacks.square import SHRINKS, square
+from ukemi.attacks.norms import Ball
+from ukemi.attacks.square import SHRINKS, _squared, square
 from ukemi.errors import UserError
 
 
@@ -85,6 +86,24 @@ def test_it_never_beats_the_optimum_and_targets_are_reached() -> None:
     assert torch.equal(model(black.images).argmax(1) == targets, black.success)
     assert not bool((black.success & ~white.success).any())
     assert int(black.success.sum()) >= 0.8 * int(white.success.sum()) > 0
+
+
+def test_on_a_plateau_every_step_is_kept() -> None:
+    """Else a model that rounds would hold it where it began."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 2)).double()
+    nn.init.zeros_(model[1].weight)
+    found = square(model, levels(0.4, 0.6), model(levels(0.4, 0.6)).argmax(1), epsilon=0.1, steps=1)
+    assert torch.allclose((found.images - levels(0.4, 0.6)).abs(), torch.tensor(0.1, dtype=torch.float64))
+
+
+def test_a_square_that_would_change_nothing_takes_the_other_signs() -> None:
+    originals = levels(0.5, side=4).float()
+    ball = Ball(originals, torch.tensor([0.25]), "linf")
+    for sign, drawn in ((0.25, 0.9), (-0.25, 0.1)):
+        raised = _squared(ball, originals + sign, torch.tensor([[0.0, 0.0, drawn]]), side=2) - originals
+        wanted = torch.full((4, 4), sign)
+        wanted[:2, :2] = -sign
+        assert torch.equal(raised[0, 0], wanted)
 
 
 def test_no_steps_and_no_budget_give_the_clean_image() -> None:

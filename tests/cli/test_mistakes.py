@@ -30,6 +30,7 @@ ADVERSARIAL = ["--objective", "adversarial"]
         (["--objective.attack", "square", "--objective.norm", "l2"], "objective.norm: square"),
         (["--objective.attack", "square", "--objective.epsilon", "2"], "it should lie in 0 to 1 for linf"),
         (["--objective.attack", "fgsm", "--objective.steps", "3"], "objective.steps: fgsm"),
+        (["--objective.attack", "deepfool", "--objective.norm", "l1"], "objective.norm: l2 or linf is needed"),
     ],
 )
 def test_a_budget_that_does_not_fit_is_refused_before_anything_is_written(
@@ -38,6 +39,13 @@ def test_a_budget_that_does_not_fit_is_refused_before_anything_is_written(
     assert run(small(images, "--out", "here", *ADVERSARIAL, *flags)) == 2
     err = capsys.readouterr().err
     assert said in err and err.count("\n") == 1 and not Path("here").exists()
+
+
+@pytest.mark.parametrize("command", ["attack", "evaluate", "selfcheck", "slice"])
+def test_a_file_in_the_place_of_a_run_is_named(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("model.safetensors").touch()
+    assert run([command, "model.safetensors", *(["--epsilon", "0.1"] if command == "attack" else [])]) == 2
+    assert capsys.readouterr().err == "ukemi: run: model.safetensors is a file; a run folder is needed.\n"
 
 
 def bad_pictures(images: Path, kind: str) -> None:

@@ -126,6 +126,13 @@ def test_a_plain_linear_model_raises_nothing() -> None:
     assert found.held == int(((NEAR.images[torch.arange(40)].mean((1, 2, 3)) - 0.5).abs() > EPSILON).sum())
 
 
+@pytest.mark.parametrize("epsilon", [0.3, 0.5, 0.9])
+def test_budgets_beyond_the_box_are_left_out(epsilon: float) -> None:
+    found = checked(Bright(), NEAR, epsilon=epsilon)
+    assert raised(found) == []
+    assert max(run.epsilon for run in found.runs) == 1 and sum(run.epsilon == 1 for run in found.runs) == 1
+
+
 def test_random_output() -> None:
     model = Bright(lambda images: images + 0.1 * torch.randn_like(images))
     state = torch.random.get_rng_state()
@@ -188,6 +195,11 @@ def test_a_saturated_softmax_has_no_gradient_either() -> None:
 def test_chance_accuracy() -> None:
     data = Data(NEAR.images, (torch.arange(40) * 7) % 2, NEAR.classes, NEAR.index, NEAR.identities)
     assert raised(checked(Bright(), data)) == ["chance-accuracy"]
+    # guessing gets 20 of 40, and 26 with some luck
+    for wrong, flags in ((15, ["chance-accuracy"]), (10, [])):
+        labels = torch.where(torch.arange(40) < wrong, 1 - NEAR.labels, NEAR.labels)
+        found = checked(Bright(), Data(NEAR.images, labels, NEAR.classes, NEAR.index, NEAR.identities))
+        assert raised(found) == flags and found.recognised == 40 - wrong
 
 
 def test_a_model_that_knows_nothing_leaves_nothing_to_judge() -> None:

@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from ukemi.errors import UserError
 from ukemi.models.inference import BUDGET, FEW, default_chunk, logits, padded, right, rows_per_pass, wrong
 
 
@@ -30,6 +31,18 @@ def test_the_model_is_left_as_it_was(tiny_net: nn.Module) -> None:
     assert all(module.training for module in tiny_net.modules())
     assert all(torch.equal(before[name], tensor) for name, tensor in tiny_net.state_dict().items())
     assert torch.equal(state, torch.get_rng_state())
+
+
+def test_a_model_that_writes_into_its_images_is_refused() -> None:
+    """Else a measure that asks again about the same images would ask about others."""
+
+    class Writing(nn.Module):
+        def forward(self, images: Tensor) -> Tensor:
+            images -= 0.5
+            return images.flatten(1)
+
+    with pytest.raises(UserError, match="model: it writes into the images that it is given"):
+        logits(Writing(), torch.rand(4, 1, 2, 2), 4)
 
 
 def test_padding_repeats_the_first_row() -> None:

@@ -72,7 +72,7 @@ def test_fgsm_is_the_attack_itself_with_a_random_start_keyed_by_epoch_and_index(
 
 def test_runs_of_other_seeds_start_elsewhere() -> None:
     images, first = torch.rand(6, 1, 4, 4), []
-    for seed, epoch in ((0, 3), (0, 3), (1, 3), (1, 4)):
+    for seed, epoch in ((0, 3), (0, 3), (1, 3), (1, 2)):
         torch.manual_seed(0)
         model = Spy().train()
         objective = OBJECTIVES["adversarial"](attack="fgsm", epsilon=0.1).build(0.0)

@@ -1,6 +1,5 @@
 """DARE from a run to a run: its parts share no image, its variants move what they may, and what is wrong is said."""
 
-import json
 import shutil
 import sys
 from dataclasses import replace
@@ -13,7 +12,6 @@ from torch import Tensor
 
 from ukemi import UserError
 from ukemi.attacks.config import AttackConfig
-from ukemi.cli.main import run as command
 from ukemi.measures import accuracy
 from ukemi.measures.attacks import under_attack
 from ukemi.repairs import Dare, LimitMissed, Mined, dare, ground, ground_of, mine
@@ -273,6 +271,20 @@ def test_what_cannot_be_sliced_is_said_before_mining(
         dare(made, ground=few, out=tmp_path / "no")
 
 
+@pytest.mark.parametrize("variant", ["dare-s", "dare-sl"])
+def test_without_slices_a_network_that_cannot_be_traced_is_refused_for_the_true_reason(
+    variant: Any, made: Run, tmp_path: Path
+) -> None:
+    class Looking(torch.nn.Sequential):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x if x.sum() > 0 else -x)
+
+    found = ground_of(made)
+    with pytest.raises(UserError, match=r"traced by torch\.fx, which finds its layers in their order") as error:
+        dare(made, Dare(variant=variant), ground=replace(found, model=Looking(found.model)), out=tmp_path / "no")
+    assert "slic" not in str(error.value)
+
+
 def copied(run: Run, folder: Path) -> Run:
     shutil.copytree(run.folder, folder)
     return Run(folder)
@@ -318,47 +330,3 @@ def test_where_every_state_loses_too_much_nothing_is_written(made: Run, tmp_path
     ):
         dare(made, Dare(learning_rates=(5.0,), epochs=1), out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_the_command(made: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tuned = tmp_path / "tuned"
-    flags = ["--learning-rates", "1e-5", "1e-4", "--epochs", "1", "--q", "90", "--out", str(tuned)]
-    assert command(["repair", "dare", str(made.folder), *flags]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    for part in ("images mined", "key neurons, key synapses", "before,", "mining", "slicing", "tuning", "evaluate"):
-        assert part in said
-    page = (tuned / "training.html").read_text()
-    assert "Accuracy" in page and "repair.mined" in page and "trials" not in page
-    assert json.loads((tuned / "repair.json").read_text())["settings"]["q"] == 90
-    page = (tuned / "repair.html").read_text()
-    assert "1e-05" in page and page.count("evidence after the repair") == 8 and "was not measured; --controls" in page
-    assert "Is it more than noise?" not in page
-    assert command(["evaluate", str(tuned), "--images", "20", "--out", str(tmp_path / "e")]) == 0
-    assert command(["attack", str(tuned), "--attack", "fgsm", "--epsilon", "0.01", "--images", "20"]) == 0
-    capsys.readouterr()
-    for wrong, why in (
-        (["repair", "dare"], "a run folder is needed"),
-        (["repair", "dare", str(made.folder), "--q", "0"], "q: should be greater than 0"),
-        (["repair", "dare", str(made.folder), "--q", "100.5"], "q: should be less than or equal to 100"),
-        (["repair", "dare", str(made.folder), "--learning-rates"], "learning-rates: at least 1 is needed, but none"),
-        (["repair", "dare", str(tuned), "--out", str(tmp_path / "x")], "kept none; train with --history half"),
-        (["train", "--resume", str(tuned)], "holds weights, but no checkpoint to go on from"),
-    ):
-        assert command(wrong) == 2
-        assert why in " ".join(capsys.readouterr().err.split())
-
-
-def test_the_command_compares_with_both_controls(made: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tuned = tmp_path / "tuned"
-    flags = ["--learning-rates", "1e-4", "--epochs", "1", "--samples", "200", "--variant", "dare-s"]
-    flags += ["--controls", "--control-images", "24", "--out", str(tuned)]
-    assert command(["repair", "dare", str(made.folder), *flags]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "DARE-s" in said and "null random and null continued" in said and "Attacked itself" in said
-    page = (tuned / "repair.html").read_text()
-    for part in ("Is it more than noise?", "frozen C&amp;W", "white-box PGD 8/255", "null continued", "dare-s"):
-        assert part in page
-    for kind in ("random", "continued"):
-        control = Run(tuned / "controls" / kind)
-        assert read_about(control)["kind"] == kind if kind == "random" else control.weights_path.exists()
-        assert moved(made, control)

@@ -152,8 +152,10 @@ class Averaging(Branching):
         lambda x: x.mean(3).mean(2),
         lambda x: torch.mean(x.mean(2), dim=-1),
         lambda x: x.mean(3, keepdim=True).mean(2, keepdim=True).flatten(1),
+        lambda x: x.flatten(2).contiguous().mean(-1),
+        lambda x: F.dropout(x.mean(3).clone(), training=False).mean(2).contiguous(),
     ],
-    ids=["flattened", "viewed", "rows", "columns", "kept"],
+    ids=["flattened", "viewed", "rows", "columns", "kept", "contiguous", "copied"],
 )
 def test_a_mean_over_all_places_equals_the_slow_one(mean: Gather) -> None:
     model, data, baseline = branching(), samples(9), samples(7)
@@ -174,8 +176,9 @@ def test_a_mean_over_all_places_equals_the_slow_one(mean: Gather) -> None:
         (lambda x: x.amax((2, 3)), lambda x: x.amax(3).amax(2)),
         (lambda x: F.avg_pool2d(x, (1, 4)), lambda x: x.mean(3)),
         (lambda x: F.max_pool2d(x, (4, 1)), lambda x: torch.amax(x, dim=-2)),
+        (lambda x: F.avg_pool2d(x, (1, 4)).relu(), lambda x: x.mean(3).relu().contiguous()),
     ],
-    ids=["flattened", "sides", "rows", "columns"],
+    ids=["flattened", "sides", "rows", "columns", "activated"],
 )
 def test_what_is_gathered_from_one_side_is_gathered_in_windows(plain: Gather, spelled: Gather, reading: str) -> None:
     class Gathering(nn.Module):

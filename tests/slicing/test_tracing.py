@@ -186,11 +186,11 @@ def test_a_network_is_traced_once_and_not_kept() -> None:
 def test_what_is_no_key_layer_is_named() -> None:
     with pytest.raises(UserError, match=r"layer: 'norm' is no Linear or Conv2d .* there are stem, block, side, head"):
         activation_of(branching(), samples(2).images, "norm")
-    with pytest.raises(UserError, match="no Linear or Conv2d layer, so there is nothing to slice"):
+    with pytest.raises(UserError, match="no Linear or Conv2d layer to slice or tune"):
         key_layers(nn.Sequential(nn.Flatten(), nn.ReLU()))
 
 
 def test_a_computed_weight_is_named() -> None:
     net = nn.Sequential(nn.Flatten(), nn.utils.parametrizations.weight_norm(nn.Linear(4, 2)))
-    with pytest.raises(UserError, match="the weight of layer '1' is computed from others"):
+    with pytest.raises(UserError, match="the weight of layer '1' is computed, so it can't be sliced or tuned"):
         key_layers(net)

@@ -13,7 +13,7 @@ from ukemi.augmenters import mutated
 from ukemi.augmenters.styx import StyxConfig
 from ukemi.cli.main import run
 from ukemi.data import labelled
-from ukemi.training import Run, TrainConfig, choose_mutator, choosing, train
+from ukemi.training import Run, TrainConfig, TrainingStopped, choose_mutator, choosing, train
 
 
 @pytest.fixture
@@ -65,10 +65,24 @@ def test_the_given_ratios_are_tried_first_and_only_validation_images_decide(
 
     monkeypatch.setattr(choosing, "_held", held)
     monkeypatch.setattr(choosing, "train", lambda short, quiet: Run(short.folder()))
-    choice = choose_mutator(config(small, augmenter=StyxConfig(mutator="auto", pixel_ratio=0.2), epochs=31))
+    settings = {"schedule": "step", "drops": (20, 30), "epochs": 31}
+    choice = choose_mutator(config(small, augmenter=StyxConfig(mutator="auto", pixel_ratio=0.2), **settings))
     assert len(choice.ranking) == 20 and seen[0] == ("none", 4) and {epochs for _, epochs in seen} == {4}
     first = choice.ranking[0]
     assert (first.mutator, first.data_ratio, first.pixel_ratio) == ("average", 0.5, 0.2)
+
+
+def test_a_candidate_that_breaks_down_holds_nowhere(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(short: TrainConfig, quiet: bool) -> Run:
+        if getattr(short.augmenter, "mutator", "") == "zero":
+            raise TrainingStopped("a loss is not finite")
+        return Run(short.folder())
+
+    monkeypatch.setattr(choosing, "RATIOS", ())
+    monkeypatch.setattr(choosing, "train", broken)
+    monkeypatch.setattr(choosing, "_held", lambda short, finished: (1.0, 0.5, 0.5))
+    last = choose_mutator(config(small)).ranking[-1]
+    assert (last.mutator, last.accuracy, last.attacked_accuracy, last.robustness) == ("zero", 0, 0, 0)
 
 
 def test_the_command_prints_keeps_and_resumes(

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ukemi import UserError
+from ukemi.attacks import Attacked, fgsm
 from ukemi.attacks.config import AttackConfig
 from ukemi.data import Data, DataSet
 from ukemi.measures.attacks import UnderAttack, under_attack
@@ -70,6 +71,18 @@ def test_a_set_holds_what_the_measure_saw_and_reads_back(net: nn.Module, some: D
     write_set(tmp_path / "b.safetensors", back)
     assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
     check_set(back, some, net)
+
+
+def test_distances_are_the_sets_own_whatever_an_attack_says(net: nn.Module, some: Data) -> None:
+    """Else a set would be refused on its own data."""
+
+    def modest(model: nn.Module, images: Tensor, labels: Tensor) -> Attacked:
+        found = fgsm(model, images, labels, epsilon=0.1)
+        return replace(found, distance=torch.zeros_like(found.distance))
+
+    made, _ = recorded(net, some, AttackConfig(attack=modest))
+    assert float(made.distance.min()) > 0.09
+    check_set(made, some, net)
 
 
 def test_as_data_keeps_identities_and_only_what_fools(net: nn.Module, some: Data) -> None:

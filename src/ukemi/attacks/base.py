@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ukemi.data import check_pixels
 from ukemi.errors import UserError
 from ukemi.models.check_head import PROBABILITIES, are_probabilities
-from ukemi.models.inference import evaluating, recording, right, rows_per_pass, wrong
+from ukemi.models.inference import evaluating, recording, right, rows_per_pass, untouched, wrong
 
 Norm = Literal["l1", "l2", "linf"]
 Objective = Callable[[Tensor, Tensor], Tensor]
@@ -74,11 +74,12 @@ class Victim:
         return logits
 
     def _passed(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.model(images)
-        if not self._checked and len(images):
-            self._check(logits, len(images))
-            # a copy: a compiled model may use the memory of its answers again
-            self._checked, self._first = True, logits.detach()[:_LOOKED_AT].clone()
+        if self._checked or not len(images):
+            return self.model(images)
+        logits = untouched(self.model, images)
+        self._check(logits, len(images))
+        # a copy: a compiled model may use the memory of its answers again
+        self._checked, self._first = True, logits.detach()[:_LOOKED_AT].clone()
         return logits
 
     def logits(self, images: Tensor, rows: Tensor) -> Tensor:

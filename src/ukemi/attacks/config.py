@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial, wraps
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -10,12 +11,15 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from ukemi.attacks.base import Attacked
+from ukemi.attacks.norms import NORMS, check_radius
 from ukemi.attacks.registry import ATTACKS
 from ukemi.data import check_pixels
 from ukemi.errors import UserError
 from ukemi.models.inference import recording
 from ukemi.schema import Named, Number, Schema, called, chosen
 
+PARTS = ("images", "success", "distance", "forwards", "backwards")
+"""the tensors of an `Attacked`"""
 Attack = Callable[..., Attacked]
 """`(model, images, labels, index=…) -> Attacked`."""
 
@@ -83,6 +87,11 @@ class AttackConfig(AttackSettings):
         named = self.attack if hasattr(self.attack, "__qualname__") else type(self.attack)
         return f"{named.__module__}:{named.__qualname__}"
 
+    def check(self, image_shape: tuple[int, ...]) -> None:
+        """Refuses a budget wider than the box, as the attack itself would, before any work."""
+        if self.attack in ATTACKS and self.epsilon is not None:
+            check_radius(self.epsilon, self.norm or "linf", image_shape)
+
     def made(self, seed: int | None = None) -> Attack:
         """The attack with these settings; one that it does not take, or one that it needs, is named.
 
@@ -133,9 +142,15 @@ def _checked(found: Any, name: str, images: Tensor) -> Attacked:
             f"attack: {name} gives a {type(found).__name__} where an Attacked is needed;"
             " ukemi.attacks.from_callable makes an attack from a function that gives images."
         )
+    for part in PARTS:
+        given = getattr(found, part)
+        if not isinstance(given, Tensor):
+            raise UserError(f"attack: {part} of {name} should be a tensor, but it is a {type(given).__name__}.")
+    if found.norm not in NORMS:
+        raise UserError(f"attack: norm of {name} should be l1, l2 or linf, but it is {found.norm!r}.")
     if found.images.shape != images.shape:
         raise UserError(f"attack: {name} gives images {list(found.images.shape)} for {list(images.shape)}.")
-    for part in ("success", "distance", "forwards", "backwards"):
+    for part in PARTS[1:]:
         given = getattr(found, part)
         if given.shape != images.shape[:1] or (part == "success" and given.dtype != torch.bool):
             wanted = f"{'bool ' if part == 'success' else ''}[{len(images)}]"
@@ -144,4 +159,5 @@ def _checked(found: Any, name: str, images: Tensor) -> Attacked:
             )
     if not recording(images.device):
         check_pixels(found.images, f"attack: what {name} gives")
-    return found
+    # measures, sets and pages take them for images of the data
+    return replace(found, images=found.images.detach().to(images), distance=found.distance.detach())

@@ -37,6 +37,9 @@ def minimal(
         raise UserError(f"tolerance: it should lie between 0 and 1, but {tolerance} was given.")
     if rounds < 0:
         raise UserError(f"rounds: it should be 0 or more, but {rounds} was given.")
+    if not _takes(attack, "epsilon"):
+        name = getattr(attack, "__name__", type(attack).__name__)
+        raise UserError(f"attack: {name} has no budget (epsilon), so no smallest one is found.")
     if _takes(attack, "norm"):
         options["norm"] = norm
     with attacking(model):

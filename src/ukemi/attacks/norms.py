@@ -61,6 +61,13 @@ def radius_of(epsilon: Epsilon, images: Tensor, norm: Norm, name: str = "epsilon
     return radius.expand(len(images)).clone()
 
 
+def check_radius(radius: float, norm: Norm, image_shape: tuple[int, ...], name: str = "epsilon") -> None:
+    """What `radius_of` refuses, before there are images."""
+    limit = widest(norm, prod(image_shape))
+    if not 0 <= radius <= limit:
+        raise _outside(radius, name, norm, limit)
+
+
 def _rounded_down(value: float, dtype: torch.dtype) -> float:
     """The same on the host, where a number costs no launch."""
     if dtype == torch.float64:
@@ -70,7 +77,7 @@ def _rounded_down(value: float, dtype: torch.dtype) -> float:
 
 
 def _outside(value: float, name: str, norm: Norm, limit: float) -> UserError:
-    return UserError(f"{name}: it should lie in 0 to {limit:g} for {norm}, but {value:g} was given.")
+    return UserError(f"{name}: it should lie in 0 to {limit:g} for {norm}, but {value:.9g} was given.")
 
 
 def _extreme(given: Tensor, limit: float) -> float:

@@ -12,7 +12,7 @@ from torch import nn
 
 from ukemi.attacks.config import Attack, AttackConfig, AttackSettings
 from ukemi.data import Data
-from ukemi.errors import UserError
+from ukemi.errors import UserError, field_called
 from ukemi.measures.attacks import Report, styx_grid, under_attack
 from ukemi.measures.transfer import transfer_accuracy
 from ukemi.ranks import Ranks, is_first
@@ -51,7 +51,8 @@ def attacks_of(flags: AttackSettings, epsilons: Sequence[float] = ()) -> Grid:
         return [("", flags.chosen_attack())]
     if flags.epsilon is not None:
         raise UserError("epsilons: give --epsilon or --epsilons, not both.")
-    return [("", flags.chosen_attack(epsilon=epsilon)) for epsilon in sorted(set(epsilons))]
+    with field_called("epsilons", "epsilon"):
+        return [("", flags.chosen_attack(epsilon=epsilon)) for epsilon in sorted(set(epsilons))]
 
 
 def attacked_by(
@@ -59,6 +60,8 @@ def attacked_by(
 ) -> list[AttackResult]:
     """Every attack in turn, white-box, with one progress bar for all."""
     results = []
+    for _, config in attacks:
+        config.check((data.channels, *data.size))
     with bar("attacks", len(attacks) * len(data)) as told:
         for at, (group, config) in enumerate(attacks):
 

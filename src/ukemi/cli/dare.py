@@ -1,10 +1,11 @@
 """`ukemi repair dare` and its null controls, `ukemi repair null`."""
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 from pydantic import Field
@@ -16,17 +17,20 @@ from torch import nn
 
 from ukemi import reports
 from ukemi.attacks.config import AttackConfig
+from ukemi.cli.evaluate import tell
 from ukemi.data import Data
-from ukemi.errors import UserError
+from ukemi.errors import UserError, field_called
 from ukemi.measures.attacks import under_attack
-from ukemi.repairs import Dare, Dared, columns_of, dare, null_control, verdict
+from ukemi.repairs import Dare, columns_of, dare, null_control, verdict
 from ukemi.repairs.dare import Told
-from ukemi.repairs.more import read_about
+from ukemi.repairs.more import REPAIR, folder_for, read_about
 from ukemi.repairs.null import Kind
+from ukemi.reports.repair import PAGE
 from ukemi.reports.words import count, duration, percent
 from ukemi.schema import Schema
-from ukemi.training import Run
-from ukemi.training.sets import Recorder, as_data
+from ukemi.training import Interrupted, Run
+from ukemi.training.config import device_of
+from ukemi.training.sets import Recorder, as_data, weights_hash
 from ukemi.training.setup import fixed_subset, load_sets, trained_model
 
 
@@ -46,6 +50,8 @@ class DareConfig(Dare):
     """Also make both null controls, freeze adversarial sets, and say whether the repair beats them (on the page)."""
     control_images: int = Field(500, ge=2)
     """Test images that the comparison with the controls uses."""
+    device: str | None = None
+    """cpu, cuda, cuda:1; default: as the run says."""
 
     def told(self) -> Dare:
         return Dare(**{name: getattr(self, name) for name in Dare.model_fields})
@@ -67,29 +73,56 @@ class NullConfig(Schema):
     """Draws the random change, or the images and their order."""
     out: Path | None = None
     """The new run folder; default: RUN-null-KIND."""
+    device: str | None = None
+    """cpu, cuda, cuda:1; default: as the run says."""
 
 
 def run_dare(config: DareConfig) -> Run:
     if config.run is None:
         raise UserError("repair: a run folder is needed: ukemi repair dare RUN.")
-    run = Run(config.run)
+    run, console = Run(config.run), Console(highlight=False)
+    done = _repaired(config, run)
+    about = read_about(done)
+    console.print(_table(about))
+    models, test = models_and_test(run, done, device=config.device)
+    if not (done.folder / PAGE).exists():  # before the controls, which take long and may be stopped
+        reports.write_repair(done.folder, about, models, test)
+    console.print(f"repair:  {done.folder / PAGE}", soft_wrap=True)
+    if config.controls:
+        found = _beside_controls(config, run, done)
+        for sentence in found.said:
+            console.print(sentence)
+        reports.write_repair(done.folder, about, models, test, found)
+    return done
+
+
+def _repaired(config: DareConfig, run: Run) -> Run:
+    """The new run; one that was made from the same weights by the same settings before is taken up."""
+    told, found = config.told(), Run(folder_for(run, config.out, config.variant))
+    if (found.folder / REPAIR).exists() and found.weights_path.exists():
+        with field_called("out", "run"):
+            about = read_about(found)
+        (model,), _ = models_and_test(run, device=config.device)
+        if (about.get("origin_model"), about.get("settings")) == (weights_hash(model), told.model_dump(mode="json")):
+            tell(f"{found.folder} is this repair already, and is taken up")
+            return found
     with _bars() as report:
-        done = dare(run, config.told(), out=config.out, report=report)
-        found = _compared(config, run, done.run, report) if config.controls else None
-    console = Console(highlight=False)
-    console.print(_table(config, done))
-    for sentence in found.said if found else ():
-        console.print(sentence)
-    models, test = tested(run, done.run)
-    page = reports.write_repair(done.run.folder, read_about(done.run), models, test, found)
-    console.print(f"repair:  {page}", soft_wrap=True)
-    return done.run
+        return dare(run, told, out=config.out, device=config.device, report=report).run
+
+
+def _beside_controls(config: DareConfig, run: Run, done: Run) -> reports.Compared:
+    try:
+        with _bars() as report:
+            return _compared(config, run, done, report)
+    except (Interrupted, KeyboardInterrupt):
+        raise Interrupted("stopped among the controls; the same command goes on from here.") from None
 
 
 def run_null(config: NullConfig) -> Run:
     if config.run is None or config.like is None:
         raise UserError("repair: two run folders are needed: ukemi repair null RUN --like TUNED.")
-    return null_control(Run(config.run), Run(config.like), kind=config.kind, seed=config.seed, out=config.out)
+    run, like = Run(config.run), Run(config.like)
+    return null_control(run, like, kind=config.kind, seed=config.seed, out=config.out, device=config.device)
 
 
 ATTACKS = {
@@ -102,9 +135,8 @@ ATTACKS = {
 def _compared(config: DareConfig, run: Run, done: Run, report: Told) -> reports.Compared:
     """The origin, the repair and its null controls, on sets frozen for the origin and under attacks on each itself."""
     kinds: tuple[Kind, ...] = ("random", "continued")
-    places = [done.folder / "controls" / kind for kind in kinds]
-    made = [null_control(run, done, kind=kind, out=at, quiet=True) for kind, at in zip(kinds, places, strict=True)]
-    models, test = tested(run, done, *made)
+    made = [_control(config, run, done, kind) for kind in kinds]
+    models, test = models_and_test(run, done, *made, device=config.device)
     data = fixed_subset(test, min(config.control_images, len(test)), 0)
     frozen = {}
     for name, attack in ATTACKS.items():
@@ -123,12 +155,21 @@ def _compared(config: DareConfig, run: Run, done: Run, report: Told) -> reports.
     return reports.Compared(standings, said)
 
 
-def tested(*runs: Run) -> tuple[list[nn.Module], Data]:
-    """The runs' models on their device, and the first one's test images."""
+def _control(config: DareConfig, run: Run, done: Run, kind: Kind) -> Run:
+    made = Run(done.folder / "controls" / kind)
+    if made.weights_path.exists():
+        return made
+    shutil.rmtree(made.folder, ignore_errors=True)  # what a stop left half made
+    return null_control(run, done, kind=kind, out=made.folder, device=config.device, quiet=True)
+
+
+def models_and_test(*runs: Run, device: str | None = None) -> tuple[list[nn.Module], Data]:
+    """The runs' models on `device` (default: the last one's own), and the first one's test images."""
     config = Run.plain_config_of(runs[0].folder, space=False)
-    device, own = config.chosen_device(), load_sets(config).test
+    home = device_of(device or Run.plain_config_of(runs[-1].folder, space=False).device)
+    own = load_sets(config).test
     found = [trained_model(run, Run.plain_config_of(run.folder, space=False), own) for run in runs]
-    return [model.to(device).eval() for model, _ in found], found[0][1].to(device)
+    return [model.to(home).eval() for model, _ in found], found[0][1].to(home)
 
 
 @contextmanager
@@ -141,19 +182,18 @@ def _bars() -> Iterator[Told]:
         yield lambda what, done, total: progress.update(task, description=what, completed=done, total=total)
 
 
-def _table(config: DareConfig, done: Dared) -> Table:
-    best = done.tuned.best
-    assert best is not None  # else nothing was written
+def _table(about: Mapping[str, Any]) -> Table:
     found = Table(box=box.SIMPLE_HEAD, show_header=False)
     rows = {
-        "images mined": f"{count(len(done.mined))} of {count(done.mined.searched)}"
-        f" ({percent(len(done.mined) / done.mined.searched)})",
-        "images that tuned": count(done.samples),
-        "key neurons, key synapses": f"{percent(done.key_neurons)}, {percent(done.key_synapses)}",
-        "kept": f"learning rate {best.learning_rate:g}, epoch {best.epoch} of {config.epochs}",
-        "accuracy on the selection images": f"{percent(done.tuned.accuracy)} before, {percent(best.accuracy)} after",
+        "images mined": f"{count(about['mined'])} of {count(about['searched'])}"
+        f" ({percent(about['mined'] / about['searched'])})",
+        "images that tuned": count(about["samples"]),
+        "key neurons, key synapses": f"{percent(about['key_neurons'])}, {percent(about['key_synapses'])}",
+        "kept": f"learning rate {about['learning_rate']:g}, epoch {about['epochs']} of {about['settings']['epochs']}",
+        "accuracy on the selection images": f"{percent(about['accuracy_before'])} before,"
+        f" {percent(about['accuracy_after'])} after",
     }
-    rows |= {what: duration(seconds) for what, seconds in done.seconds.items()}
+    rows |= {what: duration(seconds) for what, seconds in about["seconds"].items()}
     for name, said in rows.items():
         found.add_row(name, said)
     return found

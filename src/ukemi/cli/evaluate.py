@@ -188,10 +188,10 @@ def _checked(config: EvaluateConfig) -> dict[str, float]:
         raise UserError("junit: a JUnit file holds the limits, so --fail-under is needed beside it.")
     if config.junit is not None and is_first():
         check_file(config.junit, "junit")
-    if is_first():
-        check_folder(_out(config))
     check_grid(config)
     check_beside(config)
+    if is_first():
+        check_folder(_out(config))
     return limits
 
 
@@ -218,6 +218,8 @@ def check_grid(config: Varied) -> None:
 
 def check_beside(config: BroughtConfig) -> None:
     """A run brings its own model: nothing that describes another may stand beside it."""
+    if config.run is not None and config.run.is_file():
+        raise UserError(f"run: {config.run} is a file; a run folder is needed.")
     beside = [name for name in ("weights", "mean", "std", "model_arguments") if getattr(config, name)]
     if config.run is not None and beside:
         raise UserError(

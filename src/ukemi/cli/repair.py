@@ -9,7 +9,7 @@ from pydantic import Field
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from ukemi.cli.dare import DareConfig, NullConfig, run_dare, run_null, tested
+from ukemi.cli.dare import DareConfig, NullConfig, models_and_test, run_dare, run_null
 from ukemi.cli.enhance import EnhanceConfig, run_enhance
 from ukemi.cli.evaluate import tell
 from ukemi.cli.parse import parse
@@ -144,7 +144,7 @@ def _told(finished: Run, origin: Path | None = None) -> int:
     page = write_page(finished, Run.config_of(finished.folder))
     console = Console(highlight=False, soft_wrap=True)
     if origin is not None:
-        (before, after), test = tested(Run(origin), finished)
+        (before, after), test = models_and_test(Run(origin), finished)
         shares = [percent(accuracy(model, test, home_of(model))[0]) for model in (before, after)]
         console.print(f"accuracy on {plural(len(test), 'test image')}: {shares[0]} before, {shares[1]} after")
     console.print(f"run:     {finished.folder}\nweights: {finished.weights_path}\npage:    {page}")

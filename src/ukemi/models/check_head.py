@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from ukemi.errors import UserError
-from ukemi.models.inference import scoring
+from ukemi.models.inference import scoring, untouched
 from ukemi.models.normalize import Normalize
 from ukemi.schema import reason
 
@@ -60,15 +60,13 @@ def _check_channels(model: nn.Module, images_NCHW: Tensor) -> None:
 def _forward(model: nn.Module, images_NCHW: Tensor) -> object:
     # Ordinary tensors, not inference tensors: a lazy layer creates its parameters in its first forward pass.
     with scoring(model, images_NCHW.device), torch.inference_mode(False), torch.no_grad():
-        given_NCHW = images_NCHW.clone()
         try:
-            outputs = model(given_NCHW)
+            return untouched(model, images_NCHW.clone())
+        except UserError:
+            raise
         except Exception as error:  # a user's network fails in any way it likes
             shape = "×".join(map(str, images_NCHW.shape[1:]))
             raise UserError(f"model: it can't take images of {shape} ({reason(error)}).") from error
-    if given_NCHW._version:  # every measure asks about its images more than once
-        raise UserError("model: it writes into the images that it is given; let it work on a copy.")
-    return outputs
 
 
 def _what(outputs: object) -> str:

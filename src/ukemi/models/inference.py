@@ -4,15 +4,22 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from math import prod
 from time import monotonic
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from ukemi.errors import UserError
 
 BUDGET = {"cpu": 3 * 2**17, "cuda": 3 * 2**23}
 """How many pixel values one pass may hold: 128 images of 3 x 32 x 32 on a processor, where larger ones fall out of its
 caches, 8,192 on a GPU."""
 FEW = 512
 """rows of a chunk on a GPU where some hundred images are asked many times: a chunk is padded to its size"""
+WRITES = (
+    "model: it writes into the images that it is given (x -= mean, or a first layer with inplace=True); let it work on"
+    " a copy (x = x - mean)."
+)
 
 
 def home_of(model: nn.Module) -> torch.device:
@@ -72,9 +79,29 @@ def logits(model: nn.Module, images: Tensor, chunk: int) -> Tensor:
     with scoring(model, images.device):
         for start in range(0, len(images), chunk):
             rows = images[start : start + chunk]
-            parts.append(model(padded(rows, chunk))[: len(rows)].float())
+            parts.append(untouched(model, padded(rows, chunk))[: len(rows)].float())
         result = torch.cat(parts)
     return result.clone()  # outside inference mode: an ordinary tensor
+
+
+def untouched(model: nn.Module, images: Tensor) -> Any:
+    """The model's outputs. One that writes into its images is refused: they are scored, trained on and shown later."""
+    before = _writes(images)
+    try:
+        outputs = model(images)
+    except RuntimeError as error:
+        if images.requires_grad and "in-place" in str(error):  # nobody may write into a leaf: is that the reason?
+            with torch.no_grad():
+                untouched(model, images.detach().clone())
+        raise
+    if _writes(images) != before:
+        raise UserError(WRITES)
+    return outputs
+
+
+def _writes(images: Tensor) -> int:
+    """How often they were written into; a tensor made in inference mode doesn't know."""
+    return 0 if images.is_inference() else images._version
 
 
 def right(logits_NK: Tensor, labels_N: Tensor) -> Tensor:

@@ -1,7 +1,6 @@
 """Adversarial training (Goodfellow et al. 2015, Madry et al. 2018; FGSM with a random start: Wong et al. 2020)."""
 
 import inspect
-from math import prod
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -11,9 +10,9 @@ from torch import Tensor, nn
 
 from ukemi.attacks import ATTACKS
 from ukemi.attacks.config import Attack, AttackConfig
-from ukemi.attacks.norms import widest
+from ukemi.attacks.norms import check_radius
 from ukemi.data import Data
-from ukemi.errors import UserError
+from ukemi.errors import UserError, field_called
 from ukemi.models.inference import home_of
 from ukemi.objectives.base import Objective, ObjectiveConfig, Outcome
 from ukemi.schema import Fixed, Named, Number, chosen
@@ -58,12 +57,7 @@ class Adversarial(Objective):
             return self
 
         def check(self, image_shape: tuple[int, ...]) -> None:
-            limit = widest(self.norm, prod(image_shape))
-            if self.epsilon > limit:
-                raise UserError(
-                    f"objective.epsilon: it should lie in 0 to {limit:g} for {self.norm}, but {self.epsilon:g} was"
-                    " given."
-                )
+            check_radius(self.epsilon, self.norm, image_shape, "objective.epsilon")
 
         def attacks(self) -> Attack:
             function = chosen(self.attack, ATTACKS, "objective.attack")
@@ -97,7 +91,8 @@ class Adversarial(Objective):
     def rehearse(self, model: nn.Module, data: Data) -> None:
         """The attack on two images, in evaluation mode: nothing of the training is touched."""
         batch = data.batch(torch.arange(min(2, len(data))), home_of(model))
-        self.attack(model, batch.images, batch.labels, index=batch.index, **self._told(0))
+        with field_called("objective.norm", "norm"):
+            self.attack(model, batch.images, batch.labels, index=batch.index, **self._told(0))
 
     def _told(self, epoch: int) -> dict[str, Any]:
         return {**self._options, **({"seed": self._seed * _APART + epoch} if self._seeded else {})}

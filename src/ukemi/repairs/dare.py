@@ -129,17 +129,18 @@ def dare(
     mined: Mined | None = None,
     slices: Slices | None = None,
     score: Score | None = None,
+    device: str | None = None,
     report: Told | None = None,
 ) -> Dared:
     """Repairs a run's model, into a new run folder; where no state keeps enough accuracy, `LimitMissed` is raised and
     nothing is written.
 
     `ground`, `mined` (over `ground.aside`), `slices` and `score` are made where they are not given: hand them in to try
-    several settings on one model.
+    several settings on one model. `device` takes the place of the run's own, also in the new run.
     """
     told = told or Dare()
     folder = free_folder(run, out, told.variant)
-    ground = ground or ground_of(run)
+    ground = ground or ground_of(run, device)
     model, layer = ground.model, _target(told, ground.model)
     _check_given(told, ground, mined, slices, layer)
     if told.sliced and slices is None:

@@ -33,10 +33,11 @@ class Ground:
     history: Historical
 
 
-def ground_of(run: Run) -> Ground:
+def ground_of(run: Run, device: str | None = None) -> Ground:
     """What the run kept aside (`--validation 0.5` is the paper's half) is parted by its seed into images that select
-    and images that are mined. A run without such images or a history, or with another model's, is refused."""
-    config = Run.config_of(run.folder)
+    and images that are mined. A run without such images or a history, or with another model's, is refused. `device`
+    takes the place of the run's own."""
+    config = run.config_on(device)
     history = History(run)
     if not config.validation:
         raise UserError(f"run: {run.folder} kept no images aside; train with --validation 0.5.")
@@ -55,6 +56,6 @@ def ground_of(run: Run) -> Ground:
             raise UserError(
                 f"data: class {mining.classes[label]!r} has no sample among the {len(mining)} images to mine."
             )
-    device = config.chosen_device()
-    train, aside, mining, selection = (part.to(device) for part in (train, aside, mining, selection))
-    return Ground(run, config, model.to(device).eval(), train, aside, mining, selection, history)
+    home = config.chosen_device()
+    train, aside, mining, selection = (part.to(home) for part in (train, aside, mining, selection))
+    return Ground(run, config, model.to(home).eval(), train, aside, mining, selection, history)

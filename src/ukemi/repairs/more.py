@@ -51,10 +51,14 @@ def beside(config: TrainConfig, run: Run, out: Path, **changes: Any) -> TrainCon
     return further(config, run, Path(config.data), out, **{**own, **changes})
 
 
+def folder_for(run: Run, out: Path | None, what: str) -> Path:
+    return out or run.folder.with_name(f"{run.folder.name}-{what}")
+
+
 def free_folder(run: Run, out: Path | None, what: str) -> Path:
     """Where a repair writes: `out`, or beside the run; one that holds a run already, or can't be written to, is refused
     before any work."""
-    folder = out or run.folder.with_name(f"{run.folder.name}-{what}")
+    folder = folder_for(run, out, what)
     if (folder / "config.toml").exists():
         raise UserError(f"out: {folder} already holds a run; give another --out.")
     check_folder(folder)

@@ -22,7 +22,7 @@ from ukemi.repairs.more import (
     write_npz,
     write_tuned,
 )
-from ukemi.training import Run, train
+from ukemi.training import Run, TrainConfig, train
 from ukemi.training.sets import weights_hash
 from ukemi.training.setup import fixed_subset, load_sets, trained_model
 
@@ -59,17 +59,26 @@ def _normal(like: Tensor, seed: int, number: int) -> Tensor:
 
 
 def null_control(
-    run: Run, like: Run, *, kind: Kind = "random", seed: int = 0, out: Path | None = None, quiet: bool = False
+    run: Run,
+    like: Run,
+    *,
+    kind: Kind = "random",
+    seed: int = 0,
+    out: Path | None = None,
+    device: str | None = None,
+    quiet: bool = False,
 ) -> Run:
     """A new run folder beside a repaired one: `random` moves the run's weights as far as `like` did, at random;
     `continued` trains the run's model further on as many of its own training images, with the same optimiser, learning
-    rate, batch size and epochs."""
+    rate, batch size and epochs. `device` takes the place of the run's own."""
     folder = free_folder(run, out, f"null-{kind}")
     if like.folder.resolve() == run.folder.resolve():
         raise UserError(f"like: {like.folder} is the run itself; the folder of a repair of it is needed.")
     if not (like.folder / REPAIR).exists():
         raise UserError(f"like: {like.folder} is no repair of {run.folder} (there is no {REPAIR} in it).")
-    return (_random if kind == "random" else _continued)(run, like, seed, folder, quiet)
+    config = run.config_on(device)
+    config.chosen_device()  # one that is not there is named before any work
+    return (_random if kind == "random" else _continued)(run, config, like, seed, folder, quiet)
 
 
 def _read_about(like: Run) -> dict[str, Any]:
@@ -85,8 +94,7 @@ def _check_origin(run: Run, model: nn.Module, like: Run) -> None:
         raise UserError(f"like: {like.folder} was made from another model than this run's.")
 
 
-def _random(run: Run, like: Run, seed: int, folder: Path, quiet: bool) -> Run:
-    config = Run.config_of(run.folder)
+def _random(run: Run, config: TrainConfig, like: Run, seed: int, folder: Path, quiet: bool) -> Run:
     sets = load_sets(config)
     model, test = trained_model(run, config, sets.test)
     _check_origin(run, model, like)
@@ -101,8 +109,8 @@ def _about(like: Run, kind: Kind, seed: int) -> dict[str, Any]:
     return {"repair": "null", "kind": kind, "seed": seed, "like": str(like.folder.resolve())}
 
 
-def _continued(run: Run, like: Run, seed: int, folder: Path, quiet: bool) -> Run:
-    config, about = Run.config_of(run.folder), _read_about(like)
+def _continued(run: Run, config: TrainConfig, like: Run, seed: int, folder: Path, quiet: bool) -> Run:
+    about = _read_about(like)
     sets = load_sets(config)
     model, data = trained_model(run, config, sets.train)
     _check_origin(run, model, like)

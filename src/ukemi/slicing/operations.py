@@ -19,7 +19,7 @@ ACTIVATING: tuple[Any, ...] = (
     *("relu", "relu_", "tanh", "tanh_", "sigmoid", "sigmoid_", "clamp", "clamp_", "clip"),
 )
 NORMING: tuple[Any, ...] = (F.batch_norm, torch.batch_norm)
-PASSING: tuple[Any, ...] = (
+COPYING: tuple[Any, ...] = (
     *(F.dropout, F.dropout2d, F.alpha_dropout, F.feature_alpha_dropout, torch.dropout),
     *("contiguous", "clone", "detach", "to", "type", "float", "double", "half", "bfloat16"),
 )
@@ -71,10 +71,13 @@ def is_activation(node: fx.Node, module: nn.Module | None) -> bool:
 
 
 def is_passing(node: fx.Node, module: nn.Module | None) -> bool:
-    """What hands its input on, number by number: activations, BatchNorm, dropout, copies."""
-    if is_activation(node, module) or is_norm(node, module) or isinstance(module, _DropoutNd | nn.Identity):
-        return True
-    return one_of(node, None, PASSING)
+    """What hands its input on, number by number: activations, BatchNorm, copies."""
+    return is_activation(node, module) or is_norm(node, module) or is_copy(node, module)
+
+
+def is_copy(node: fx.Node, module: nn.Module | None) -> bool:
+    """What changes no number: copies, and dropout, which rests."""
+    return isinstance(module, _DropoutNd | nn.Identity) or one_of(node, None, COPYING)
 
 
 def is_question(node: fx.Node) -> bool:

@@ -163,7 +163,7 @@ class _Reader:
         if isinstance(module, WEIGHTED):
             return self._weighted(node, module)
         if known.is_passing(node, module):
-            return Passed(node.name, self._one(node))
+            return Passed(node.name, self._one(node, (2, 3, 4)))
         for kinds, read in self._readers():
             if one_of(node, module, kinds):
                 return read(node, module)
@@ -267,12 +267,17 @@ class _Reader:
         if not dims or min(dims) < 2:
             raise self.refused(node, GATHERED)
         at, whole = node, prod(self._shape(node.name)[1:]) == 1
-        while whole and one_of(at, module_of(self.model, at), (*kinds, *known.SHAPING, nn.Flatten)):
+        while whole and self._keeps(at, kinds):
             at = at.all_input_nodes[0]
             shape = self._shape(at.name)
             if len(shape) == 3 and shape[0] == self._shape(source)[0]:
                 source = at.name
         return source
+
+    def _keeps(self, node: fx.Node, kinds: tuple[Any, ...]) -> bool:
+        """Whether a mean or maximum behind this node is one of what stands before it."""
+        module = module_of(self.model, node)
+        return one_of(node, module, (*kinds, *known.SHAPING, nn.Flatten)) or known.is_copy(node, module)
 
     def _dims(self, node: fx.Node) -> list[int]:
         """Which dimensions a mean or maximum is taken over, counted from the front."""

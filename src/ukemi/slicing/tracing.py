@@ -52,7 +52,7 @@ def key_layers(model: nn.Module, *, tied: bool = False) -> list[KeyLayer]:
         module = model.get_submodule(name)
         weight = module._parameters.get("weight")
         if weight is None:
-            raise UserError(f"model: the weight of layer {name!r} is computed from others, so it can't be sliced.")
+            raise UserError(f"model: the weight of layer {name!r} is computed, so it can't be sliced or tuned.")
         twin = owners.setdefault(weight, name)
         if twin != name and not tied:
             raise UserError(f"model: layers {twin!r} and {name!r} share one weight, so they can't be sliced.")
@@ -109,7 +109,7 @@ def weighted_nodes(model: nn.Module, graph: fx.Graph) -> list[fx.Node]:
     leading = ancestors(graph)
     calls = [node for node in graph.nodes if node in leading and isinstance(module_of(model, node), WEIGHTED)]
     if not calls:
-        raise UserError(f"model: {type(model).__name__} has no Linear or Conv2d layer, so there is nothing to slice.")
+        raise UserError(f"model: {type(model).__name__} has no Linear or Conv2d layer to slice or tune.")
     return calls
 
 
@@ -141,7 +141,8 @@ def _traced(model: nn.Module) -> fx.Graph:
         return _Tracer().trace(model, settled)
     except Exception as error:  # a user's network fails in any way it likes
         raise UserError(
-            f"model: {type(model).__name__} can't be traced by torch.fx, which slicing needs ({reason(error)})."
+            f"model: {type(model).__name__} can't be traced by torch.fx, which finds its layers in their order"
+            f" ({reason(error)})."
         ) from error
 
 
