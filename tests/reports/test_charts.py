@@ -56,8 +56,13 @@ def test_what_is_not_finite_is_left_out(points: list[tuple[float, float]]) -> No
 
 @given(st.lists(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), max_size=6), max_size=4))
 def test_a_scatter_has_every_point_inside_and_its_limits(points: list[list[tuple[float, float]]]) -> None:
+    _scattered(points, (0.3, 0.7))
+    _scattered(points, (0.3, 0.995))
+
+
+def _scattered(points: list[list[tuple[float, float]]], rules: tuple[float, float]) -> None:
     series = [Series(f"<{at}>", tuple(some), at) for at, some in enumerate(points)]
-    svg = scatter(series, title="a <title>", x_label="x", y_label="y", x_rules=(0.3, 0.7), y_rules=(0.5,))
+    svg = scatter(series, title="a <title>", x_label="x", y_label="y", x_rules=rules, y_rules=(0.5,))
     root = ElementTree.fromstring(svg)
     marks = [element for element in root.iter("path") if element.get("class") == "mark"]
     assert len(marks) == sum(map(len, points))
@@ -69,6 +74,20 @@ def test_a_scatter_has_every_point_inside_and_its_limits(points: list[list[tuple
         len(limits) == 3 and limits[0].get("x1") == limits[0].get("x2") and limits[2].get("y1") == limits[2].get("y2")
     )
     _coordinates(svg)
+
+
+def test_shares_that_crowd_at_1_get_room_nine_by_nine() -> None:
+    shares = (0.0, 0.9, 0.99, 0.999, 0.9999, 0.99999, 1.0)
+    svg = scatter(
+        [Series("s", tuple((at, 0.5) for at in shares))], title="t", x_label="x", y_label="y", x_rules=(0.99,)
+    )
+    places = [float(x) for x in re.findall(r"translate\(([\d.]+),[\d.]+\)scale", svg)]
+    wide = (WIDTH - RIGHT - LEFT) / 4
+    assert places == pytest.approx([LEFT + wide * nines for nines in (0, 1, 2, 3, 4, 4, 4)], abs=0.1)
+    limit = next(one for one in ElementTree.fromstring(svg).iter("line") if one.get("class") == "limit")
+    assert float(limit.get("x1", "")) == pytest.approx(LEFT + 2 * wide, abs=0.1)
+    assert all(f">{said}</text>" in svg for said in ("0", "0.5", "0.9", "0.99", "0.999", "0.9999"))
+    assert "x 0.9999, y 0.5" in svg
 
 
 def _beside(svg: str) -> list[tuple[float, str]]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, log10
 
 from markupsafe import Markup
 
@@ -20,6 +20,9 @@ _MARKS = (
 )
 DIGIT, GAP = 8.0, 6.0
 """how wide a digit of an axis may be, and how far from the axis it ends"""
+CROWDED = 0.95
+"""from which limit on the shares beside it crowd at 1"""
+NINES = (0.0, 0.5, 0.9, 0.99, 0.999, 0.9999)
 _MOST_MARKS = 24
 """a line of more points than this is drawn without marks"""
 
@@ -118,10 +121,13 @@ def scatter(
     x_rules: Sequence[float] = (),
     y_rules: Sequence[float] = (),
 ) -> Markup:
-    """Points in the unit square; `x_rules` and `y_rules` are limits, drawn as lines across it."""
-    x, y = Scale(0.0, 1.0, LEFT, WIDTH - RIGHT), Scale(0.0, 1.0, HEIGHT - BOTTOM, TOP)
-    body = [_across(x, y, value, words.plain(value)) for value in ticks(0.0, 1.0)]
-    body += [drawing.below(x(value), words.plain(value)) for value in ticks(0.0, 1.0)]
+    """Points in the unit square; `x_rules` and `y_rules` are limits, drawn as lines across it. Where one of `x_rules`
+    lies near 1, every further nine gets as much room."""
+    whole, y = Scale(0.0, 1.0, LEFT, WIDTH - RIGHT), Scale(0.0, 1.0, HEIGHT - BOTTOM, TOP)
+    crowded = any(at > CROWDED for at in x_rules)
+    x = (lambda at: whole(_nines(at))) if crowded else whole
+    body = [_across(whole, y, value, words.plain(value)) for value in ticks(0.0, 1.0)]
+    body += [drawing.below(x(value), words.plain(value, 4)) for value in (NINES if crowded else ticks(0.0, 1.0))]
     body.append(drawing.text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, x_label, "axis-name"))
     body.append(drawing.turned(10, (TOP + HEIGHT - BOTTOM) / 2, y_label))
     shape = Markup('<line class="limit" x1="{}" x2="{}" y1="{}" y2="{}"/>')
@@ -129,7 +135,7 @@ def scatter(
     body += [shape.format(LEFT, WIDTH - RIGHT, drawing.n(y(at)), drawing.n(y(at))) for at in y_rules]
     for one in series:
         mark = _MARKS[one.style % len(_MARKS)]
-        tips = one.said(lambda at, up: f"{x_label} {words.plain(at)}, {y_label} {words.plain(up)}")
+        tips = one.said(lambda at, up: f"{x_label} {words.plain(at, 4)}, {y_label} {words.plain(up)}")
         drawn = Markup("").join(
             Markup('<path class="mark" d="{}" transform="translate({},{})scale(.6)" data-tip="{}"/>').format(
                 mark, drawing.n(x(at)), drawing.n(y(up)), tip
@@ -139,6 +145,11 @@ def scatter(
         body.append(Markup('<g class="s{} points">{}</g>').format(one.style % COLOURS, drawn))
     heard = "; ".join(f"{one.name}: {words.plural(len(one.finite()), 'point')}" for one in series) + "."
     return drawing.svg(WIDTH, HEIGHT, title, heard, body, "chart scatter")
+
+
+def _nines(share: float) -> float:
+    """0 at 0, a quarter at 0.9, half at 0.99, …; from the last of `NINES` on 1."""
+    return log10(max(1 - share, 1 - NINES[-1])) / log10(1 - NINES[-1])
 
 
 def swatch(style: int) -> Markup:

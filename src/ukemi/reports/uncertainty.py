@@ -268,7 +268,7 @@ def _tip(one: Profiled, at: int) -> str:
     names, pcs, vr = one.data.classes, float(one.metrics.pcs[at]), float(one.metrics.vr[at])
     label, guess = (name_of(names, int(number[at])) for number in (one.data.labels, one.metrics.prediction))
     taken = label if bool(one.right[at]) else f"{label} taken for {guess}"
-    return f"{one.name}, image {int(one.data.index[at])}: {taken}; PCS {pcs:.2f}, VR {vr:.2f}"
+    return f"{one.name}, image {int(one.data.index[at])}: {taken}; PCS {pcs:.4g}, VR {vr:.2f}"
 
 
 def _diagram(profile: Profile) -> Any:
