@@ -203,7 +203,7 @@ def test_without_a_clipboard_copying_still_works(visit: Callable[..., Any]) -> N
         ("comparison", ".sides .chart.heat", r"30°, −10.%: loss \d\.\d\d"),
         ("comparison", ".charts .chart", r"standard, epoch 1: 2"),
         ("experiment", ".chart.grouped", r"null random, BIM: −49\.\d.% ± 8\.\d.%"),
-        ("uncertainty", ".chart.scatter", r"benign, image \d+: <img src=x onerror=window.bad=1>.*; PCS 0\.\d\d, VR"),
+        ("uncertainty", ".chart.scatter", r"benign, image \d+: <img src=x onerror=window.bad=1>.*; PCS [01]\.?\d*, VR"),
     ],
 )
 def test_points_say_what_they_are(visit: Callable[..., Any], name: str, chart: str, said: str) -> None:
