@@ -120,12 +120,12 @@ FLAGS = {
         size""",
     "search": """data data-folder device generations genes grid images levels mean methods model model-arguments out run
         seed seeds size space split std weights""",
-    "repair retrain": "epochs out run",
-    "repair adversarial": "batch-size clean epochs learning-rate out run sets",
+    "repair retrain": "device epochs out run",
+    "repair adversarial": "batch-size clean device epochs learning-rate out run sets",
     "repair dare": """allowed-drop batch-size control-images controls device epochs epsilon learning-rates out p q
         reading run samples select-on twins variant""",
     "repair null": "device kind like out run seed",
-    "repair uncertainty": """alpha attacks epochs epsilon images layers learning-rate out run samples sets share
+    "repair uncertainty": """alpha attacks device epochs epsilon images layers learning-rate out run samples sets share
         transfer variant""",
     "defend": """against attacks confidence data data-folder defences device dropout ensemble epsilon images mean model
         model-arguments out own-dropout-only passes pcs-thresholds profile run seed sets size split std

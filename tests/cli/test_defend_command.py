@@ -113,7 +113,10 @@ def test_repair_uncertainty_trains_measures_and_says_so(
     capsys.readouterr()
     train_set = str(made / "train/generated.safetensors")
     flags = ["--sets", train_set, "--epochs", "1", "--attacks", "fgsm", "--epsilon", "0.1", "--images", "60"]
-    assert run(["repair", "uncertainty", str(made / "run"), *flags, "--out", str(tmp_path / "w")]) == 0
+    assert (
+        run(["repair", "uncertainty", str(made / "run"), *flags, "--out", str(tmp_path / "w"), "--device", "cpu"]) == 0
+    )
+    assert Run.config_of(tmp_path / "w").device == "cpu"
     said = capsys.readouterr().out
     assert "calibration rate, fgsm" in said and "under PGD" in said and "weights:" in said
     about = json.loads((tmp_path / "w/repair.json").read_text())
@@ -192,6 +195,7 @@ def test_bad_input_is_one_sentence_before_any_work_and_writes_nothing(
         (["defend", own, *GIVEN, *FEW, "--out", str(tmp_path / "other.safetensors/x")], "is a file; "),
         (["repair", "uncertainty", own, "--out", str(tmp_path / "other.safetensors/x")], "is a file; "),
         (["repair", "uncertainty"], "a run folder is needed"),
+        (["repair", "uncertainty", own, "--device", "tpu"], "device: 'tpu' is not there"),
         (["repair", "uncertainty", own], "sets: at least one file"),
         (["repair", "uncertainty", own, "--sets", test], "was made from the test part"),
         (["repair", "uncertainty", own, "--sets", str(tmp_path / "other.safetensors")], "made for another model"),

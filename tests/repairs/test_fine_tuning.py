@@ -84,8 +84,9 @@ def test_a_set_of_another_model_is_refused_and_nothing_written(made: tuple[Path,
 
 def test_the_command(made: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, path = made
-    flags = ["--epochs", "1", "--out", str(tmp_path / "t")]
+    flags = ["--epochs", "1", "--out", str(tmp_path / "t"), "--device", "cpu"]
     assert command(["repair", "adversarial", str(run), "--sets", str(path), *flags]) == 0
+    assert Run.config_of(tmp_path / "t").device == "cpu"
     said = capsys.readouterr().out
     assert "weights:" in said and "accuracy on 1,000 test images: " in said and " before, " in said
     assert read_about(Run(tmp_path / "t"))["splits"] == ["train"]
@@ -96,6 +97,7 @@ def test_the_command(made: tuple[Path, Path], tmp_path: Path, capsys: pytest.Cap
         (["repair"], "repair: a way is needed, one of retrain, adversarial, dare, null, uncertainty"),
         (["repair", "dare", str(run), "--epsilon", "0.1"], "epsilon belongs to the variant dare-adv"),
         (["repair", "adversarial", str(run), "--sets", "none.safetensors"], "ukemi: sets: there is no file"),
+        (["repair", "adversarial", str(run), "--sets", str(path), "--device", "tpu"], "device: 'tpu' is not there"),
     ):
         assert command(wrong) == 2
         assert said in " ".join(capsys.readouterr().err.split())

@@ -1,5 +1,6 @@
 """Retraining on natural variants: what is added, and that the model goes on from its weights."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -75,7 +76,17 @@ def test_the_command(finished: Path, capsys: pytest.CaptureFixture[str], tmp_pat
         (["repair", "retrain", str(tmp_path / "none")], "holds no run"),
         (["repair", "retrain"], "a run folder is needed"),
         (["repair", "retrain", str(finished), "--out", str(finished)], "already holds a run"),
+        (["repair", "retrain", str(finished), "--device", "tpu"], "device: 'tpu' is not there"),
     ):
         assert command(wrong) == 2
         err = capsys.readouterr().err
         assert why in err and err.count("\n") == 1
+
+
+def test_a_run_of_another_machine_goes_on_here(finished: Path, tmp_path: Path) -> None:
+    away = Path(shutil.copytree(finished, tmp_path / "away"))
+    (away / "config.toml").write_text((away / "config.toml").read_text().replace('device = "cpu"', 'device = "cuda:7"'))
+    with pytest.raises(UserError, match="device: 'cuda:7' is not there"):
+        retrain(Run(away), epochs=1, quiet=True)
+    assert command(["repair", "retrain", str(away), "--epochs", "1", "--device", "cpu"]) == 0
+    assert Run.config_of(tmp_path / "away-retrained").device == "cpu" == Run.config_of(finished).device

@@ -28,6 +28,8 @@ class EnhanceConfig(Enhance):
     """Files that `ukemi generate` or `ukemi attack` wrote for this model with --split train: one group."""
     out: Path | None = None
     """The new run folder; default: RUN-VARIANT."""
+    device: str | None = None
+    """cpu, cuda, cuda:1; default: as the run says."""
 
     def told(self) -> Enhance:
         return Enhance(**{name: getattr(self, name) for name in Enhance.model_fields})
@@ -42,7 +44,7 @@ def run_enhance(config: EnhanceConfig) -> Run:
         if console.is_terminal:
             console.print(what, style="dim")
 
-    done = enhance(Run(config.run), config.sets, config.told(), out=config.out, report=report)
+    done = enhance(Run(config.run), config.sets, config.told(), out=config.out, device=config.device, report=report)
     Console(highlight=False).print(_table(done))
     return done.run
 

@@ -37,6 +37,8 @@ class RetrainConfig(Schema):
     """More passes over the data and the added variants."""
     out: Path | None = None
     """The new run folder; default: RUN-retrained."""
+    device: str | None = None
+    """cpu, cuda, cuda:1; default: as the run says."""
 
 
 class AdversarialConfig(Schema):
@@ -59,6 +61,8 @@ class AdversarialConfig(Schema):
     """Images per step."""
     out: Path | None = None
     """The new run folder; default: RUN-tuned."""
+    device: str | None = None
+    """cpu, cuda, cuda:1; default: as the run says."""
 
 
 def run(arguments: list[str]) -> int:
@@ -107,6 +111,7 @@ def _adversarial(config: AdversarialConfig) -> int:
         batch_size=config.batch_size,
         clean=config.clean,
         out=config.out,
+        device=config.device,
     )
     if {"test", "all"} & set(read_about(done)["splits"]):
         tell(
@@ -130,7 +135,7 @@ def _retrain(config: RetrainConfig) -> int:
             if done == total:
                 progress.stop()  # the training that follows has a bar of its own
 
-        done = retrain(Run(config.run), epochs=config.epochs, out=config.out, report=told)
+        done = retrain(Run(config.run), epochs=config.epochs, out=config.out, device=config.device, report=told)
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"{done.fooling:,} of {done.samples:,} samples have a variant that fools the model; they were added.")
     console.print(

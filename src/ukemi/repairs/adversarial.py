@@ -30,15 +30,17 @@ def fine_tune(
     batch_size: int = 32,
     clean: bool = False,
     out: Path | None = None,
+    device: str | None = None,
     quiet: bool = False,
 ) -> Run:
     """Trains the run's model on the fooling images of `sets` with Adam; `clean` adds the run's own training images.
 
     The settings are those of DARE's baselines (20 epochs, Adam at 1e-4, batches of 32, adversarial images alone). A set
     that was made for another model or other classes is refused. Make sets of the run's training part: one of its test
-    part is trained on too, but then the test images say nothing (repair.json keeps the parts as `splits`).
+    part is trained on too, but then the test images say nothing (repair.json keeps the parts as `splits`). `device`
+    takes the place of the run's own.
     """
-    config, folder = Run.plain_config_of(run.folder), free_folder(run, out, "tuned")
+    config, folder = Run.plain_config_of(run.folder).on(device), free_folder(run, out, "tuned")
     own = load_sets(config)
     model, test = trained_model(run, config, own.test)
     read = [_read(path, model, test) for path in sets]

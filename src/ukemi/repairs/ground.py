@@ -37,7 +37,7 @@ def ground_of(run: Run, device: str | None = None) -> Ground:
     """What the run kept aside (`--validation 0.5` is the paper's half) is parted by its seed into images that select
     and images that are mined. A run without such images or a history, or with another model's, is refused. `device`
     takes the place of the run's own."""
-    config = run.config_on(device)
+    config = Run.config_of(run.folder).on(device)
     history = History(run)
     if not config.validation:
         raise UserError(f"run: {run.folder} kept no images aside; train with --validation 0.5.")

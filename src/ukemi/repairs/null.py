@@ -76,8 +76,7 @@ def null_control(
         raise UserError(f"like: {like.folder} is the run itself; the folder of a repair of it is needed.")
     if not (like.folder / REPAIR).exists():
         raise UserError(f"like: {like.folder} is no repair of {run.folder} (there is no {REPAIR} in it).")
-    config = run.config_on(device)
-    config.chosen_device()  # one that is not there is named before any work
+    config = Run.config_of(run.folder).on(device)
     return (_random if kind == "random" else _continued)(run, config, like, seed, folder, quiet)
 
 

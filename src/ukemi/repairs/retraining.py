@@ -36,11 +36,18 @@ class Retrain:
 
 
 def retrain(
-    run: Run, *, epochs: int = 5, out: Path | None = None, quiet: bool = False, report: Report | None = None
+    run: Run,
+    *,
+    epochs: int = 5,
+    out: Path | None = None,
+    device: str | None = None,
+    quiet: bool = False,
+    report: Report | None = None,
 ) -> Retrain:
     """From 10 x (the run's epochs) random variants per sample the one of highest loss that fools the model is added to
-    the training set, and the model is trained for `epochs` more at the last learning rate (`last_rate`)."""
-    config, folder = Run.plain_config_of(run.folder), free_folder(run, out, "retrained")
+    the training set, and the model is trained for `epochs` more at the last learning rate (`last_rate`). `device` takes
+    the place of the run's own."""
+    config, folder = Run.plain_config_of(run.folder).on(device), free_folder(run, out, "retrained")
     sets = load_sets(config)
     model, data = trained_model(run, config, sets.train)
     model = model.to(config.chosen_device())

@@ -73,6 +73,7 @@ def enhance(
     told: Enhance | None = None,
     *,
     out: Path | None = None,
+    device: str | None = None,
     quiet: bool = False,
     frozen: dict[str, Data] | None = None,
     report: Told | None = None,
@@ -80,12 +81,13 @@ def enhance(
     """Trains a run's model further on what succeeded in `sets`, into a new run folder, and measures both.
 
     Sets must come from the training part: a model that had trained on what was made of test images would know them.
-    `frozen` hands in the images of the calibration rate by attack, where they are known already.
+    `frozen` hands in the images of the calibration rate by attack, where they are known already. `device` takes the
+    place of the run's own.
     """
     told = told or Enhance()
     say = report or (lambda what: None)
-    config, folder = Run.config_of(run.folder), free_folder(run, out, told.variant)
-    device, own = config.chosen_device(), load_sets(config)
+    config, folder = Run.config_of(run.folder).on(device), free_folder(run, out, told.variant)
+    home, own = config.chosen_device(), load_sets(config)
     model, data = trained_model(run, config, own.train)
     _, test = trained_model(run, config, own.test)
     group = _group(sets, told, model, data, config.seed)
@@ -99,7 +101,7 @@ def enhance(
         with field_called(f"transfer: {path}", "adversarial-set"):
             check_set(kept[path], test, model)
             as_data(kept[path])
-    model, few = model.to(device), fixed_subset(test, min(told.images, len(test)), config.seed)
+    model, few = model.to(home), fixed_subset(test, min(told.images, len(test)), config.seed)
     if frozen is None:
         say("attacks on the model")
         frozen = _frozen(told, kept, model, few, config.seed)
@@ -129,7 +131,7 @@ def enhance(
     write_npz(folder / "data.npz", images, labels, test)
     finished = train(more, quiet=quiet)
     say("measures after")
-    repaired = trained_model(finished, more, test)[0].to(device)
+    repaired = trained_model(finished, more, test)[0].to(home)
     after = standing_of(repaired, test, few, frozen, **options)  # type: ignore[arg-type]
     done = Enhanced(finished, len(group), repeats, before, after)
     write_about(folder, _about(told, sets, done) | about_further(run, model, more, len(images)))

@@ -176,6 +176,12 @@ class TrainConfig(Schema):
     def chosen_device(self) -> torch.device:
         return device_of(self.device)
 
+    def on(self, device: str | None) -> "TrainConfig":
+        """The same, on another device where one is named; a device that is not there is refused before any work."""
+        found = self if device is None else self.model_copy(update={"device": device})
+        found.chosen_device()
+        return found
+
     def told(self, but: set[str]) -> dict[str, Any]:
         """What is not as by default, without `but`: a setting that a later version adds makes no other run of it."""
         values = self.model_dump(mode="json", exclude=but, exclude_defaults=True)

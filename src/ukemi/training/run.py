@@ -62,11 +62,6 @@ class Run:
         """The config that made a run."""
         return TrainConfig(**_read(folder))
 
-    def config_on(self, device: str | None) -> TrainConfig:
-        """The config that made this run, with another device where one is named."""
-        config = self.config_of(self.folder)
-        return config if device is None else config.model_copy(update={"device": device})
-
     @staticmethod
     def plain_config_of(folder: Path, *, space: bool = True) -> TrainConfig:
         """The same as far as a trained model is looked at: the settings of augmenter and objective, which only training
