@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ukemi.measures.sensitivity import Axis, Landscape
-from ukemi.reports.charts import Series, bar, lines, scatter, swatch
+from ukemi.reports.charts import Series, bar, dot, lines, scatter, swatch
 from ukemi.reports.curves import progress
 from ukemi.reports.drawing import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
 from ukemi.reports.maps import heat_map, ramp
@@ -200,3 +200,12 @@ def test_what_skipping_saved_is_said() -> None:
     said = " ".join(progress([line])).replace("\u202f", " ")
     assert "Skipping robust samples saved 25 % of the scoring passes, about 12.0 s." in said
     assert "Skipping" not in " ".join(progress([{"epoch": 3, "scoring_forwards": 750}]))
+
+
+def test_the_key_of_a_scatter_is_the_mark_that_stands_in_it() -> None:
+    for style in range(12):
+        svg = scatter([Series("s", ((0.5, 0.5),), style)], title="t", x_label="x", y_label="y")
+        marks = [re.findall(r'class="mark" d="([^"]+)"', one) for one in (svg, dot(style), swatch(style))]
+        assert marks[0] == marks[1] == marks[2] and len(marks[0]) == 1
+        assert f'class="s{style % 6} points"' in svg and f"swatch s{style % 6}" in dot(style)
+        assert 'class="line"' in swatch(style) and 'class="line"' not in dot(style)

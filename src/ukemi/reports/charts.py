@@ -154,10 +154,20 @@ def _nines(share: float) -> float:
 
 def swatch(style: int) -> Markup:
     """A short piece of a series' line, for a legend."""
-    path = Markup('<path class="line" d="M1,7H29"{}/>').format(_dash(style))
-    mark = Markup('<path class="mark" d="{}" transform="translate(15,7)"/>').format(_MARKS[style % len(_MARKS)])
-    return Markup('<svg class="swatch s{}" width="30" height="14" aria-hidden="true">{}{}</svg>').format(
-        style % COLOURS, path, mark
+    return _key(style, 30, Markup('<path class="line" d="M1,7H29"{}/>').format(_dash(style)))
+
+
+def dot(style: int) -> Markup:
+    """A series' mark alone, for the legend of a scatter."""
+    return _key(style, 14)
+
+
+def _key(style: int, width: int, line: Markup | str = "") -> Markup:
+    mark = Markup('<path class="mark" d="{}" transform="translate({},7)"/>').format(
+        _MARKS[style % len(_MARKS)], width // 2
+    )
+    return Markup('<svg class="swatch s{}" width="{}" height="14" aria-hidden="true">{}{}</svg>').format(
+        style % COLOURS, width, line, mark
     )
 
 

@@ -31,7 +31,7 @@ def doubts_compared(found: Comparison) -> list[dict[str, Any]]:
 
 
 def legend() -> list[tuple[str, Any]]:
-    return [(name, charts.swatch(at)) for at, name in enumerate(NAMES)]
+    return [(name, charts.dot(at)) for at, name in enumerate(NAMES)]
 
 
 def _compared(case: CaseResult) -> dict[str, Any]:

@@ -113,7 +113,7 @@ def write_generation(folder: Path, report: GenerationReport) -> None:
         glance=_glance(report.found),
         gallery=_gallery(report),
         scatter=_scatter(report.found),
-        legend=[(name, charts.swatch(at)) for at, name in enumerate(REACHED)],
+        legend=[(name, charts.dot(at)) for at, name in enumerate(REACHED)],
         settings=[("time", words.duration(report.seconds)), ("device", report.device), *flat(report.settings)],
         found_by=report.found_by,
         reached=bool(report.found.success.any()),

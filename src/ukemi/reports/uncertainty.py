@@ -189,7 +189,7 @@ def write_uncertainty(folder: Path, report: UncertaintyReport) -> None:
         versions=versions(),
         glance=_glance(report),
         scatter=_scatter(profile),
-        legend=[(one.name, charts.swatch(at)) for at, one in enumerate(profile.sources)],
+        legend=[(one.name, charts.dot(at)) for at, one in enumerate(profile.sources)],
         reliability=_diagram(profile),
         calibration=words.percent(profile.reliability().expected_error),
         patterns=_pattern_rows(profile),
