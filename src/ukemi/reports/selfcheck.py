@@ -113,7 +113,7 @@ def selfcheck_glance(found: Selfcheck) -> list[str]:
     more = (
         "the other attacks add nothing" if found.held == found.held_by_all else f"the worst over all attacks is {worst}"
     )
-    return [*said, f"At epsilon {words.plain(found.epsilon)} (linf) {robust} hold under PGD; {more}."]
+    return [*said, f"At epsilon {words.plain(found.epsilon)} (L∞) {robust} hold under PGD; {more}."]
 
 
 def _advice(flag: Flag) -> str:
