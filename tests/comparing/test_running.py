@@ -320,6 +320,26 @@ def test_ctrl_c_while_workers_start_leaves_none_behind(
     assert "Traceback" not in capfd.readouterr().err
 
 
+def test_ctrl_c_is_not_lost_where_python_cleans_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There it drops what is raised."""
+
+    class Cleaned:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            sleep(0.01)
+
+    kind = running.multiprocessing.get_context("forkserver").Process
+    look, cleaned = kind.is_alive, [Cleaned()]
+
+    def looked(worker: Any) -> bool:
+        cleaned.clear()
+        return look(worker)
+
+    monkeypatch.setattr(kind, "is_alive", looked)
+    with pytest.raises(Interrupted, match="the same command goes on"):
+        running.work_in(partial(sleep, 20), 2)
+
+
 def test_ctrl_c_that_ends_the_process_behind_the_workers_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a terminal it reaches the one that forks them too, which dies while it still imports."""
 

@@ -75,38 +75,39 @@ def work_in(work: Callable[[], None], jobs: int) -> None:
     wrong = context.SimpleQueue()
     threads = max(1, torch.get_num_threads() // jobs)
     workers = [context.Process(target=_worker, args=(work, threads, wrong)) for _ in range(jobs)]
-    try:
-        _start(workers)
-        _wait(workers)
-    except KeyboardInterrupt:
-        raise Interrupted("stopped; the same command goes on from here.") from None
-    finally:
-        for worker in workers:
-            if worker.pid is not None:
-                _end(worker)
+    # asked, not raised: Python drops what is raised while it cleans up, and a Ctrl-C would be lost
+    with interruptible(Ranks()) as asked:
+        try:
+            _start(workers, asked)
+            _wait(workers, asked)
+        finally:
+            for worker in workers:
+                if worker.pid is not None:
+                    _end(worker)
+    if asked.is_set():
+        raise Interrupted("stopped; the same command goes on from here.")
     if not wrong.empty():
         raise wrong.get()
     if any(worker.exitcode for worker in workers):
         raise UserError("jobs: a worker was ended from outside; the same command goes on from here.")
 
 
-def _start(workers: Sequence[Any]) -> None:
+def _start(workers: Sequence[Any], asked: threading.Event) -> None:
     """Ctrl-C waits until all are there: one that is left half started would tell of it in a traceback."""
-    with interruptible(Ranks()) as asked:
-        try:
-            for worker in workers:
-                worker.start()
-        except EOFError:  # the process that forks them is gone
-            if not asked.is_set():
-                raise
-    if asked.is_set():
-        raise KeyboardInterrupt
+    try:
+        for worker in workers:
+            worker.start()
+    except EOFError:  # the process that forks them is gone
+        if not asked.is_set():
+            raise
 
 
-def _wait(workers: Sequence[Any]) -> None:
-    """Until all are done, or one went wrong."""
+def _wait(workers: Sequence[Any], asked: threading.Event) -> None:
+    """Until all are done, one went wrong, or an end is asked for."""
     while any(worker.is_alive() for worker in workers) and not any(worker.exitcode for worker in workers):
-        sleep(POLL)
+        if asked.is_set():
+            return
+        sleep(POLL)  # not asked.wait: it holds the lock that the handler of a Ctrl-C needs
 
 
 def _end(worker: Any) -> None:
