@@ -54,13 +54,13 @@ def test_what_is_not_finite_is_left_out(points: list[tuple[float, float]]) -> No
     assert svg.count('class="mark"') <= len(points)
 
 
-@given(st.lists(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), max_size=6), max_size=4))
-def test_a_scatter_has_every_point_inside_and_its_limits(points: list[list[tuple[float, float]]]) -> None:
-    _scattered(points, (0.3, 0.7))
-    _scattered(points, (0.3, 0.995))
-
-
-def _scattered(points: list[list[tuple[float, float]]], rules: tuple[float, float]) -> None:
+@given(
+    st.lists(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), max_size=6), max_size=4),
+    st.sampled_from([(0.3, 0.7), (0.3, 0.995)]),
+)
+def test_a_scatter_has_every_point_inside_and_its_limits(
+    points: list[list[tuple[float, float]]], rules: tuple[float, float]
+) -> None:
     series = [Series(f"<{at}>", tuple(some), at) for at, some in enumerate(points)]
     svg = scatter(series, title="a <title>", x_label="x", y_label="y", x_rules=rules, y_rules=(0.5,))
     root = ElementTree.fromstring(svg)
