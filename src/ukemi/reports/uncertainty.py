@@ -67,7 +67,7 @@ def pattern_table(profile: Profile) -> Table:
     about = caption.format(pcs, vr, "sampling error of its limit; entropy: of the pattern shares, in bits")
     found = Table(caption=about, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
     found.add_column("source", overflow="fold")
-    for name in ("images", "right %", *(f"{name} %" for name in PATTERNS), "unstable %", "entropy"):
+    for name in ("images", *(f"{name} %" for name in _shares(profile)), "entropy"):
         found.add_column(name, justify="right", no_wrap=True)
     for name, cells in _pattern_rows(profile):
         found.add_row(Text(name), *(cell.removesuffix(f"{words.THIN}%") for cell in cells))
@@ -193,7 +193,7 @@ def write_uncertainty(folder: Path, report: UncertaintyReport) -> None:
         reliability=_diagram(profile),
         calibration=words.percent(profile.reliability().expected_error),
         patterns=_pattern_rows(profile),
-        pattern_columns=("images", "right", *PATTERNS, "unstable", "entropy, bits"),
+        pattern_columns=("images", *_shares(profile), "entropy, bits"),
         aurocs=_auroc_rows(profile),
         metrics=[name.upper() for name in METRICS],
         limits={"pcs": pcs, "vr": vr, "found_by": report.found_by},
@@ -212,13 +212,19 @@ def _limits(thresholds: Thresholds) -> tuple[str, str]:
     return pcs, vr
 
 
+def _shares(profile: Profile) -> tuple[str, ...]:
+    """The columns that are shares; without a gap between low and high nothing can lie between them."""
+    gap = any(low < high for low, high in (profile.thresholds.pcs, profile.thresholds.vr))
+    return ("right", *PATTERNS, *(["between"] if gap else []), "unstable")
+
+
 def _pattern_rows(profile: Profile) -> list[tuple[str, tuple[str, ...]]]:
-    rows = []
+    rows, columns = [], _shares(profile)
     for one, share in zip(profile.sources, profile.shares().values(), strict=True):
-        cells = [words.percent(share.patterns[name]) for name in PATTERNS]
-        rest = (words.percent(share.unstable), f"{abs(share.entropy):.2f}")
-        rows.append((one.name, (words.count(share.count), words.percent(one.accuracy), *cells, *rest)))
-    nothing = ("0", *[NOTHING] * (len(PATTERNS) + 3))
+        known = {"right": one.accuracy, **share.patterns, "between": share.between, "unstable": share.unstable}
+        cells = [words.percent(known[name]) for name in columns]
+        rows.append((one.name, (words.count(share.count), *cells, f"{abs(share.entropy):.2f}")))
+    nothing = ("0", *[NOTHING] * (len(columns) + 1))
     return rows + [(name, nothing) for name in profile.empty]
 
 

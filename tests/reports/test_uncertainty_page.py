@@ -1,0 +1,51 @@
+"""The table of patterns: every input is in one of its columns."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from ukemi.data import labelled
+from ukemi.measures.uncertainty import Profile, Profiled
+from ukemi.reports import UncertaintyReport, write_uncertainty
+from ukemi.reports.uncertainty import pattern_table
+from ukemi.uncertainty import PATTERNS, Thresholds, Uncertainty
+
+
+def profile(thresholds: Thresholds) -> Profile:
+    """Four inputs, all right, with PCS 0.1, 0.4, 0.6, 0.9 and a VR of 0, and a source without any."""
+    pcs, zero = torch.tensor([0.1, 0.4, 0.6, 0.9]), torch.zeros(4)
+    data = labelled(torch.zeros(4, 1, 8, 8), torch.zeros(4, dtype=torch.long), ("one", "two"))
+    metrics = Uncertainty(data.labels, pcs, pcs, zero, zero, zero, 10)
+    return Profile(thresholds, (Profiled("benign", data, metrics),), ("fgsm",))
+
+
+def cells(own: Profile) -> dict[str, list[str]]:
+    """What the terminal shows, by column."""
+    return {str(column.header): [str(cell) for cell in column.cells] for column in pattern_table(own).columns}
+
+
+@pytest.mark.parametrize(
+    ("limits", "between"),
+    [((0.5, 0.5), None), ((0.3, 0.5), "25"), ((0.3, 0.7), "50"), ((0.05, 0.95), "100")],
+)
+def test_what_lies_between_two_limits_has_a_column_where_there_is_a_gap(
+    limits: tuple[float, float], between: str | None
+) -> None:
+    found = cells(profile(Thresholds(limits, (0.2, 0.2))))
+    shares = [found[f"{name} %"][0] for name in PATTERNS]
+    if between is None:
+        assert "between %" not in found
+    else:
+        assert float(found["between %"][0]) == float(between)
+        assert found["between %"][1] == "–"
+        shares.append(found["between %"][0])
+    assert sum(map(float, shares)) == 100
+    assert all(len(column) == 2 for column in found.values())
+
+
+@pytest.mark.parametrize(("limits", "shown"), [((0.2, 0.2), False), ((0.2, 0.5), True)])
+def test_the_page_shows_it_too(limits: tuple[float, float], shown: bool, tmp_path: Path) -> None:
+    own = profile(Thresholds((0.5, 0.5), limits))
+    write_uncertainty(tmp_path, UncertaintyReport("a model", own, 10, "dropout", "given", {}, "cpu", 1.0))
+    assert (">between<" in (tmp_path / "page.html").read_text()) is shown
