@@ -34,6 +34,9 @@ Loss of the variants that are trained on, seed 0: a better search finds higher o
 ![Robust accuracy by population and by loss threshold](papers-figures-5-6.png)
 """
 TABLES = HERE / "paper_tables.toml"
+_RECIPES = HERE.parent / "src" / "ukemi" / "recipes" / "shared" / "networks.toml"
+NETWORKS = {told["name"]: told["printed"] for told in tomllib.loads(_RECIPES.read_text())["networks"]}
+"""paper 1's Table 2 by network and space"""
 SEARCHES = {"random": ("random", "C7"), "worst-of-10": ("W-10", "C0"), "sensei": ("SENSEI", "C1")}
 Measured = dict[tuple[str, str], list[Line]]
 Planned = dict[tuple[str, str], dict[str, Any]]
@@ -55,10 +58,17 @@ def place(row: dict[str, Any], column: str) -> tuple[str, str]:
     return group or row.get("group", ""), name
 
 
+def printed(row: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
+    """What the paper prints in this row, by column."""
+    if "network" in row:
+        return dict(NETWORKS[row["network"]][table["space"]])
+    return dict(zip(table["columns"], row.get("paper", []), strict=False))
+
+
 def shown(row: dict[str, Any], at: int, table: dict[str, Any], found: Measured, planned: Planned) -> str:
     """One cell: ours, and the paper's in brackets; empty where neither is to be had."""
-    papers = row.get("paper", [])
-    said = f" ({papers[at]})" if at < len(papers) and papers[at] != "" else ""
+    figure = printed(row, table).get(table["columns"][at], "")
+    said = f" ({figure})" if figure != "" else ""
     cell = place(row, table["columns"][at])
     if cell in found:
         return f"**{spread(found[cell], table.get('measure', 'robust'))}**{said}"
@@ -101,7 +111,7 @@ def won(table: dict[str, Any], found: Measured) -> str:
         {column: _mean(found[place(row, column)]) for column in columns if place(row, column) in found}
         for row in table["rows"]
     ]
-    there = [dict(zip(columns, row["paper"], strict=False)) for row in table["rows"] if "paper" in row]
+    there = [printed(row, table) for row in table["rows"]]
     counts = []
     for rows in (here, there):
         known = [row for row in rows if best in row and len(row) > 1]

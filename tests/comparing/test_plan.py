@@ -155,3 +155,18 @@ def test_cases_whose_data_are_absent_are_left_out_and_named(tmp_path: Path) -> N
 def test_a_mistake_is_one_sentence(changes: dict[str, object], said: str) -> None:
     with pytest.raises(UserError, match=re.escape(said)):
         planned(CompareConfig(**changes))
+
+
+def test_what_a_paper_prints_is_given_by_method_and_changes_no_run() -> None:
+    methods = ["worst-of,k=10", {"name": "my-sensei", "augmenter": "sensei"}]
+    plain = CompareConfig(methods=methods, cases=[{"name": "a"}])
+    for key in ("my-sensei", "my_sensei"):  # a file's keys are read either way
+        config = CompareConfig(methods=methods, cases=[{"name": "a", "printed": {key: 66.2}}])
+        assert config.printed(config.cases[0]) == {"my-sensei": 66.2}
+        assert [one.key for one in planned(config).planned] == [one.key for one in planned(plain).planned]
+    with pytest.raises(
+        UserError, match=r"cases\.a\.printed: 'random' is none of the methods: worst-of,k=10, my-sensei"
+    ):
+        CompareConfig(methods=methods, cases=[{"name": "a", "printed": {"random": 5}}])
+    with pytest.raises(UserError, match=r"cases.*printed.*100"):
+        CompareConfig(methods=methods, cases=[{"name": "a", "printed": {"my-sensei": 166.2}}])

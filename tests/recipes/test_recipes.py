@@ -106,6 +106,20 @@ def test_sizes_are_said() -> None:
     assert "of the dearest method" in size_of(recipe_of("space-size").config("small"))
 
 
+def test_cases_of_papers_1_and_2_have_what_those_print() -> None:
+    config = recipe_of("sensei-exp2").config("full")
+    assert isinstance(config, CompareConfig)
+    printed = {case.title(): config.printed(case) for case in config.cases}
+    assert len(printed) == 28 and all(set(row) == {one.name for one in config.methods} for row in printed.values())
+    assert printed["CIFAR-10-4 T6"] == {"standard": 0.04, "random": 28.2, "worst-of-10": 44.3, "sensei": 54.7}
+    assert round(sum(row["sensei"] for name, row in printed.items() if name.endswith("T3")) / 15, 2) == 79.89
+    assert round(sum(row["worst-of-10"] for name, row in printed.items() if name.endswith("T6")) / 13, 2) == 59.38
+    three = recipe_of("augmentation-exp3").config("full")
+    assert isinstance(three, CompareConfig) and three.printed(three.cases[1])["sensei-rw"] == 54.1
+    few = recipe_of("sensei-rq2").config("full")
+    assert isinstance(few, CompareConfig) and set(few.printed(few.cases[0])) == {"worst-of-10", "sensei"}
+
+
 def test_the_order_of_the_cifar_rows_has_a_footnote() -> None:
     assert "ResNet-32 is CIFAR-10-1 (67.2" in recipe_of("sensei-exp2").footnote("full")
     assert recipe_of("sensei-exp2").footnote("small") == recipe_of("dare-rq1").footnote("full") == ""

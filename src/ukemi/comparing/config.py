@@ -24,13 +24,18 @@ OWN = ("seed", "out")
 Settings = dict[str, Any]
 
 
+def plain(name: str) -> str:
+    """How a file's keys are read."""
+    return name.replace("-", "_")
+
+
 def pairs(given: Any) -> Any:
     """`epochs=5 flips=true` as a table; a table as it is, with `-` in keys read as `_`."""
     if isinstance(given, dict):
-        return {str(key).replace("-", "_"): value for key, value in given.items()}
+        return {plain(str(key)): value for key, value in given.items()}
     if not isinstance(given, list | tuple) or not all(isinstance(text, str) for text in given):
         raise ValueError("should be a table of settings")
-    return {key.replace("-", "_"): value for key, value in map(_pair, given)}
+    return dict(map(_pair, given))
 
 
 def method(given: Any) -> Any:
@@ -56,9 +61,9 @@ def _pair(text: str) -> tuple[str, Any]:
     if not (key and equals and value):
         raise UserError(f"{text!r} should have the form SETTING=VALUE.")
     try:
-        return key.replace("-", "_"), tomllib.loads(f"value = {value}")["value"]
+        return plain(key), tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:  # a bare word
-        return key.replace("-", "_"), value
+        return plain(key), value
 
 
 class Method(Schema, extra="allow"):
@@ -83,22 +88,24 @@ class Case(Schema, extra="allow"):
     grids: tuple[str, ...] = ()
     """measured here instead of the comparison's"""
     images: int | None = Field(None, ge=1)
+    printed: Annotated[dict[str, Annotated[Number, Field(ge=0, le=100)]], BeforeValidator(pairs)] = {}
+    """by method: the robust accuracy that a paper prints, in percent, to be shown beside ours"""
 
     def settings(self) -> Settings:
         return _checked(self.model_extra or {}, f"cases.{self.title()}")
 
     def title(self) -> str:
-        told = {key.replace("-", "_"): value for key, value in (self.model_extra or {}).items()}
+        told = {plain(key): value for key, value in (self.model_extra or {}).items()}
         return self.name or " ".join(str(told[key]) for key in ("data", "model", "space") if key in told) or "case"
 
 
 def _checked(given: Settings, place: str) -> Settings:
     for key in given:
-        plain = key.replace("-", "_")
-        if plain in OWN:
+        field = plain(key)
+        if field in OWN:
             raise UserError(f"{place}.{key}: the comparison sets it itself.")
-        if plain not in TrainConfig.model_fields:
-            near = get_close_matches(plain, TrainConfig.model_fields, 1)
+        if field not in TrainConfig.model_fields:
+            near = get_close_matches(field, TrainConfig.model_fields, 1)
             more = f"; did you mean {near[0].replace('_', '-')}?" if near else " (ukemi train --help lists them)."
             raise UserError(f"{place}.{key} is no setting of `ukemi train`{more}")
     return pairs(given)
@@ -224,6 +231,9 @@ class CompareConfig(Engine):
         for field in ("data", "models"):
             if self.cases and getattr(self, field) != CompareConfig.model_fields[field].default:
                 raise UserError(f"{field}: the cases name their own; give [[cases]], or data and models.")
+        for case in self.cases:
+            for name in case.printed.keys() - {plain(one) for one in names}:
+                raise UserError(f"cases.{case.title()}.printed: {name!r} is none of the methods: {', '.join(names)}.")
         for grid in (*self.grids, *(grid for case in self.cases for grid in case.grids)):
             if grid not in GRIDS:
                 raise UserError(f"grids: {grid!r} is none of {', '.join(GRIDS)}.")
@@ -239,6 +249,11 @@ class CompareConfig(Engine):
 
     def chosen_cases(self) -> tuple[Case, ...]:
         return self.cases or tuple(Case(data=data, model=model) for data in self.data for model in self.models)
+
+    def printed(self, case: Case) -> dict[str, float]:
+        """What a paper prints, by the methods' names."""
+        known = {plain(one.name): one.name for one in self.methods}
+        return {known[name]: figure for name, figure in case.printed.items()}
 
     def chosen_baseline(self) -> str:
         return self.baseline or self.methods[0].name

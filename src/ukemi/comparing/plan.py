@@ -87,7 +87,7 @@ class Plan:
 def planned(config: CompareConfig, missing: dict[str, str] | None = None) -> Plan:
     """All runs of a comparison; every training's config is checked. `missing` are cases without data, by name."""
     missing = missing or {}
-    cases = {_title(config, case): case for case in config.chosen_cases()}
+    cases = {case.title(): case for case in config.chosen_cases()}
     if len(cases) < len(config.chosen_cases()):
         raise UserError("cases: each needs a name of its own.")
     told = [
@@ -99,10 +99,6 @@ def planned(config: CompareConfig, missing: dict[str, str] | None = None) -> Pla
     present = tuple(one for one in told if one.case not in missing)
     measured = {name: _measured(config, case) for name, case in cases.items()}
     return Plan(present, measured, missing, config.runs or config.out / "runs")
-
-
-def _title(config: CompareConfig, case: Case) -> str:
-    return case.name or case.title()
 
 
 def _measured(config: CompareConfig, case: Case) -> Measured:
@@ -119,7 +115,7 @@ def _train(config: CompareConfig, case: Case, method: Method, seed: int) -> Trai
     layers = {
         "": USUAL,
         "train": config.train,
-        f"cases.{_title(config, case)}": case.settings(),
+        f"cases.{case.title()}": case.settings(),
         f"methods.{method.name}": method.settings(),
     }
     values = {key: value for layer in layers.values() for key, value in layer.items()}

@@ -44,6 +44,8 @@ class CaseResult:
     """why nothing could be run here"""
     shown: dict[str, dict[int, Shown]] = field(default_factory=dict)
     """pictures by method and seed, where there are any"""
+    printed: dict[str, float] = field(default_factory=dict)
+    """by method: the robust accuracy that a paper prints, in percent"""
 
     def measures(self) -> list[str]:
         names = [name for seeds in self.outcomes.values() for one in seeds.values() for name in one.measures]
@@ -168,8 +170,9 @@ class Comparison:
 
 def gathered(config: CompareConfig, plan: Plan) -> Comparison:
     """What the runs have come to so far."""
+    printed = {case.title(): config.printed(case) for case in config.chosen_cases()}
     cases = {
-        name: CaseResult(name, measured.grids, {}, {}, plan.missing.get(name, ""))
+        name: CaseResult(name, measured.grids, {}, {}, plan.missing.get(name, ""), printed=printed[name])
         for name, measured in plan.measured.items()
     }
     unfinished = 0
@@ -223,6 +226,7 @@ def _case(found: Comparison, case: CaseResult) -> dict[str, Any]:
         "case": case.name,
         "grids": list(case.grids),
         "not_run": case.missing or None,
+        "printed": case.printed,
         "stopped": {name: {str(seed): why for seed, why in seeds.items()} for name, seeds in case.stopped.items()},
         "methods": {
             method: {measure: _spread(case, method, measure) for measure in (*measures, *COSTS)}

@@ -7,13 +7,14 @@ full ones have the paper's data, networks and epochs, and want a GPU. `networks`
 (`ukemi.experiments`); its cells and sizes are in `shared/EXPERIMENT.toml`, and `cells` may name some of them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ukemi.comparing import CompareConfig
+from ukemi.comparing.config import method, plain
 from ukemi.errors import UserError
 from ukemi.experiments import KINDS, ExperimentConfig
 from ukemi.schema import read_config
@@ -49,7 +50,8 @@ class Recipe:
         if networks is not None:
             if "cases" in told:
                 raise UserError("networks: they are cases, so there can't be cases of your own beside them.")
-            told["cases"] = _cases(networks, ["t3"] if spaces is None else spaces)
+            methods = [plain(str(method(one).get("name"))) for one in told.get("methods", ())]
+            told["cases"] = _cases(networks, ["t3"] if spaces is None else spaces, methods)
         elif spaces is not None:
             raise UserError(f"spaces: they belong to networks, and there are none in size {size}.")
         return CompareConfig(**told | changes)
@@ -89,8 +91,8 @@ def _experiment(told: Mapping[str, Any], size: Size) -> dict[str, Any]:
     return _over(usual, told) | {"cells": [known[cell] if isinstance(cell, str) else cell for cell in cells]}
 
 
-def _cases(networks: Any, spaces: Any) -> list[dict[str, Any]]:
-    """Networks of paper 1 by name, or "all" of them, under each space."""
+def _cases(networks: Any, spaces: Any, methods: Sequence[str]) -> list[dict[str, Any]]:
+    """Networks of paper 1 by name, or "all" of them, under each space, with what it prints for these methods."""
     if networks != "all" and not isinstance(networks, list):
         raise UserError(f'networks: should be "all" or a list of names, but {networks!r} was given.')
     if not isinstance(spaces, list):
@@ -104,18 +106,19 @@ def _cases(networks: Any, spaces: Any) -> list[dict[str, Any]]:
     for name in names:
         if name not in list(rows):  # lists, here and below: what was given may have no hash
             raise UserError(f"networks: {name!r} is none of {', '.join(rows)}.")
-    found = [_case(name, dict(rows[name]), space) for space in spaces for name in names]
+    found = [_case(name, dict(rows[name]), space, methods) for space in spaces for name in names]
     return [case for case in found if case is not None]
 
 
-def _case(name: str, told: dict[str, Any], space: str) -> dict[str, Any] | None:
-    six, _ = told.pop("t6", {}), told.pop("like")
+def _case(name: str, told: dict[str, Any], space: str, methods: Sequence[str]) -> dict[str, Any] | None:
+    six, _, printed = told.pop("t6", {}), told.pop("like"), told.pop("printed")
     if space not in list(GRIDS_OF):
         raise UserError(f"spaces: {space!r} is none of {', '.join(GRIDS_OF)}.")
     if space == "t6":
         if six is False:
             return None
         told |= {**six, "images": T6_IMAGES}
+    told["printed"] = {name: figure for name, figure in printed[space].items() if name in methods}
     return {**told, "name": f"{name} {space.upper()}", "space": space, "grids": [GRIDS_OF[space]]}
 
 

@@ -22,8 +22,10 @@ NAMES = {
     "robustness": "robustness under attack",
 }
 """how the measures that may decide are called"""
+PAPER = "paper"
 COLUMNS = {
     "robust": "right on the image and on every variant",
+    PAPER: "the robust accuracy that the paper prints",
     "attacked": "right, and still under attack",
     "robustness": "1 \N{MINUS SIGN} fooled / recognised",
     "time": "that of the training",
@@ -109,13 +111,16 @@ def _not_known(seeds: Paired) -> str:
 
 
 def measure_rows(found: Comparison, *, short: bool = False) -> Rows:
-    """One row per case and method: n, the measures, and what they cost; `short` leaves out the groups of attacks, and
-    the epochs where all methods have the same."""
+    """One row per case and method: n, the measures, what a paper prints beside them, and what they cost; `short` leaves
+    out the groups of attacks, and the epochs where all methods have the same."""
     several, measures = len(found.cases) > 1, found.measures()
     measures = [name for name in measures if not (short and name.startswith(("attacked ", "robustness ")))]
+    if any(case.printed for case in found.cases):
+        measures.insert(measures.index("robust") + 1 if "robust" in measures else 0, PAPER)
     alike = short and len(_epochs(found)) <= len(found.run_cases())
     names = [*(["case"] if several else []), "method", "n", *measures, *([] if alike else ["epochs"]), "time", "passes"]
-    names = names if found.run_cases() else names[: names.index("n") + 1]
+    if not found.run_cases():
+        names = names[: names.index("n") + 1]
     rows: list[list[str]] = []
     for case in found.cases:
         for method in found.methods:
@@ -132,16 +137,21 @@ def _epochs(found: Comparison) -> set[tuple[str, int]]:
 def _method_cells(case: CaseResult, method: str, measures: Sequence[str]) -> list[str]:
     count = len(case.outcomes.get(method, {}))
     stopped = len(case.stopped.get(method, {}))
+    cells = [_measure_cell(case, method, name) for name in measures]
     if not count:
         why = "not run" if case.missing else f"{stopped} stopped" if stopped else "open"
-        return [why, *[""] * (len(measures) + 3)]
-    known = case.measures()
-    cells = [_share(case.spread(method, name)) if name in known else "" for name in measures]
+        return [why, *cells, *[""] * 3]
     means = {name: case.spread(method, name) for name in COSTS}
     mean = {name: one.mean for name, one in means.items() if one is not None}
     n = f"{count}, {stopped} stopped" if stopped else str(count)
     passes = short(mean["forwards"] + mean["backwards"])
     return [n, *cells, f"{mean['epochs']:.0f}", words.duration(mean["seconds"]), passes]
+
+
+def _measure_cell(case: CaseResult, method: str, name: str) -> str:
+    if name == PAPER:
+        return f"{case.printed[method]:g}" if method in case.printed else ""
+    return _share(case.spread(method, name)) if name in case.measures() else ""
 
 
 def difference_rows(found: Comparison, *, per_seed: bool = True) -> Rows:
