@@ -1,6 +1,5 @@
 """What a comparison is told: methods, cases, seeds and measures, in one schema for Python, TOML and flags."""
 
-import tomllib
 from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
@@ -13,7 +12,7 @@ from ukemi.attacks.config import AttackConfig
 from ukemi.augmenters import AUGMENTERS
 from ukemi.errors import UserError
 from ukemi.measures.attacks import styx_grid
-from ukemi.schema import Fixed, Number, Schema
+from ukemi.schema import Fixed, Number, Schema, value_of
 from ukemi.spaces import GRIDS
 from ukemi.training import TrainConfig
 
@@ -55,10 +54,7 @@ def _pair(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not (key and equals and value):
         raise UserError(f"{text!r} should have the form SETTING=VALUE.")
-    try:
-        return key.replace("-", "_"), tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:  # a bare word
-        return key.replace("-", "_"), value
+    return key.replace("-", "_"), value_of(value)
 
 
 class Method(Schema, extra="allow"):
