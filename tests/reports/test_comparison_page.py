@@ -23,7 +23,7 @@ from ukemi.comparing.result import CaseResult
 from ukemi.comparing.shown import ASKED
 from ukemi.measures.sensitivity import Axis, Landscape
 from ukemi.reports import comparison_answer, comparison_tables, comparison_texts, words, write_comparison
-from ukemi.reports.comparison import difference_rows, measure_rows
+from ukemi.reports.comparison import about_measures, difference_rows, measure_rows
 from ukemi.reports.comparison_costs import cost_said, loss_said
 from ukemi.reports.comparison_page import _cost, _of_mean
 from ukemi.reports.doubts import doubts_compared
@@ -379,3 +379,12 @@ def test_methods_that_stopped_somewhere_are_compared_on_what_all_finished() -> N
     assert comparison_answer(replace(found, cases=(easy, hard)))[0] == (
         "search and luck can't be ranked: no case was finished by all of them with the same seed."
     )
+
+
+def test_the_table_says_on_which_grid_robust_was_measured() -> None:
+    found = comparison()
+    assert "robust: right on the image and on every variant of t3-81;" in about_measures(found, measure_rows(found))
+    case = found.cases[0]
+    both = replace(found, cases=(case, replace(case, name="six", grids=("t6-2187",))))
+    said = about_measures(both, measure_rows(both))
+    assert "every variant of t3-81 or t6-2187, as its case has it;" in said

@@ -10,6 +10,7 @@ from ukemi.comparing.cluster import connected, work_on
 from ukemi.comparing.config import Case, CompareConfig, Method
 from ukemi.comparing.costs import equalised
 from ukemi.comparing.display import Watch, watched
+from ukemi.comparing.edited import told_of_edits
 from ukemi.comparing.outcomes import finished
 from ukemi.comparing.plan import Plan, Planned, planned
 from ukemi.comparing.result import Comparison, gathered, summary
@@ -52,6 +53,8 @@ def compare(config: CompareConfig, said: Callable[[str], None] = lambda text: No
     """Runs what is missing, resumes what was interrupted, skips what is done, and says what came of it."""
     with connected(config) if config.engine == "ray" else nullcontext() as ray:  # first: an address may be wrong
         plan = plan_of(config, said)
+        for sentence in told_of_edits(plan):
+            said(sentence)
         rehearse(plan, here=ray is None)
         if plan.planned:
             make_folder(config.out, "out")

@@ -13,7 +13,7 @@ from ukemi.augmenters import AUGMENTERS
 from ukemi.errors import UserError
 from ukemi.measures.attacks import styx_grid
 from ukemi.schema import Fixed, Number, Schema, value_of
-from ukemi.spaces import GRIDS
+from ukemi.spaces import GRIDS, named_grid
 from ukemi.training import TrainConfig
 
 STYX = "styx"
@@ -179,7 +179,8 @@ class CompareConfig(Engine):
     train: TrainSettings = {}
     """Settings of `ukemi train` for all: epochs=5 flips=true; in TOML the table [train]."""
     grids: tuple[str, ...] = ("t3-81",)
-    """Robust accuracy is measured on each of these; the first one decides (see `ukemi evaluate --grid`)."""
+    """Robust accuracy is measured on each of these; the first one decides (see `ukemi evaluate --grid`). A space of
+    your own, package.module:SPACE, has three levels."""
     images: int | None = Field(None, ge=1)
     """Measure on this many test images only, always the same."""
     decides: Literal["robust", "accuracy", "attacked", "robustness"] = "robust"
@@ -221,8 +222,7 @@ class CompareConfig(Engine):
             if self.cases and getattr(self, field) != CompareConfig.model_fields[field].default:
                 raise UserError(f"{field}: the cases name their own; give [[cases]], or data and models.")
         for grid in (*self.grids, *(grid for case in self.cases for grid in case.grids)):
-            if grid not in GRIDS:
-                raise UserError(f"grids: {grid!r} is none of {', '.join(GRIDS)}.")
+            _check_grid(grid)
         if not self.grids:
             raise UserError("grids: at least one is needed.")
         _checked(self.train, "train")
@@ -249,6 +249,15 @@ class CompareConfig(Engine):
                 made = AttackConfig(**one)
                 groups[made.title()] = [made]
         return groups
+
+
+def _check_grid(name: str) -> None:
+    if ":" not in name and name not in GRIDS:
+        raise UserError(f"grids: {name!r} is none of {', '.join(GRIDS)} nor package.module:SPACE.")
+    try:
+        named_grid(name, (32, 32))  # a space of one's own may not be there, or have too many variants
+    except UserError as error:
+        raise UserError(str(error).replace("space:", "grids:", 1)) from None
 
 
 def _known_augmenter(one: Method) -> None:
