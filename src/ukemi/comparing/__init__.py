@@ -11,7 +11,7 @@ from ukemi.comparing.config import Case, CompareConfig, Method
 from ukemi.comparing.costs import equalised
 from ukemi.comparing.display import Watch, watched
 from ukemi.comparing.edited import told_of_edits
-from ukemi.comparing.outcomes import finished
+from ukemi.comparing.outcomes import finished, try_measures
 from ukemi.comparing.plan import Plan, Planned, planned
 from ukemi.comparing.result import Comparison, gathered, summary
 from ukemi.comparing.running import work, work_in
@@ -84,6 +84,7 @@ def rehearse(plan: Plan, *, here: bool = True) -> None:
         if told not in known:
             known = {told: load_sets(one.config).train}  # one set at a time: they may be large
         try_out(one.config, known[told])
+        try_measures(one.config, known[told], plan.measured[one.case])
 
 
 def check_test_images(plan: Plan) -> None:
