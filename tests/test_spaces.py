@@ -227,3 +227,8 @@ def test_a_mistaken_unit_is_named(name: str, low: float, high: float, said: str)
 def test_pixels_and_degrees_are_the_units_of_one_protocol() -> None:
     genes = Gene("translate_x", -3, 3, 0, 1), Gene("shear", -10, 10, 0, 1)
     assert len(Space(genes, protocol="kaist")) == 2
+
+
+def test_a_space_of_ones_own_is_a_grid_of_three_levels() -> None:
+    space, rows = named_grid("ukemi:T2", (28, 28))
+    assert space is T2 and torch.equal(rows, T2.grid(3))

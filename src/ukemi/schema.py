@@ -38,6 +38,14 @@ def number(value: Any) -> Any:
         raise ValueError("a number or a fraction such as 8/255 is expected") from None
 
 
+def value_of(text: str) -> Any:
+    """What a setting behind a comma is given as: a value of TOML, or else a bare word."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
 Number = Annotated[
     float,
     AllowInfNan(False),

@@ -365,7 +365,11 @@ def grid_of(space: Space, grid: int | str | Tensor, size: tuple[int, int]) -> tu
 
 
 def named_grid(name: str, size: tuple[int, int]) -> tuple[Space, Tensor]:
-    """The space and the rows `[rows, G]` of a grid of `GRIDS`, for images of `size` (height, width)."""
+    """The space and the rows `[rows, G]` of a grid of `GRIDS`, for images of `size` (height, width); of a space of
+    anyone's own, `package.module:SPACE`, three levels."""
+    if ":" in name:
+        own = space_of(name)
+        return own, own.grid(3)
     if name not in GRIDS:
         raise UserError(f"grid: {name!r} is none of {', '.join(GRIDS)}.")
     _, make, levels = GRIDS[name]

@@ -40,6 +40,27 @@ def test_a_built_in_class_gives_what_it_gives(tiny_net: nn.Module) -> None:
     assert torch.equal(built("ukemi:Random")(tiny_net, images, labels, index, 2), plain)
 
 
+class Dimmed(Darker):
+    def __init__(self, space: Space, *, seed: int, flips: bool, share: float = 0.5) -> None:
+        super().__init__(space, seed=seed, flips=flips)
+        self.share = share
+
+
+def test_further_settings_are_its_arguments_and_survive_a_file() -> None:
+    config = AUGMENTERS["own"](of=Dimmed, share=0.25)  # type: ignore[call-arg]
+    made = config.build(T3, 5, True)
+    assert isinstance(made, Dimmed) and made.share == 0.25
+    again = AUGMENTERS["own"](**config.model_dump(mode="json")).build(T3, 5, True)
+    assert isinstance(again, Dimmed) and again.share == 0.25
+
+
+@pytest.mark.parametrize("of", [Dimmed, "ukemi:Random"])
+@pytest.mark.parametrize("name", ["shares", "seed"])
+def test_a_setting_that_it_does_not_take_is_named(of: Any, name: str) -> None:
+    with pytest.raises(UserError, match=rf"^augmenter\.{name} is no setting of (Dimmed|Random)\.$"):
+        AUGMENTERS["own"](of=of, **{name: 3}).build(T3, 5, True)  # type: ignore[call-arg]
+
+
 class Scoring(Darker):
     def augment(self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int) -> Tensor:
         model(images)

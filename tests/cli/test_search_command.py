@@ -87,6 +87,7 @@ def test_one_generation_of_one_method_is_enough(own: list[str]) -> None:
 
 def test_methods_are_read_with_their_settings() -> None:
     assert method_of("worst-of,k=20").k == 20  # type: ignore[attr-defined]
+    assert method_of("own,of=mine:Net,share=0.5").model_extra == {"share": 0.5}
     ukemi = method_of("ukemi,edge=1/4,identity=true,fitness=margin")
     assert (ukemi.edge, ukemi.identity, ukemi.fitness) == (0.25, True, "margin")  # type: ignore[attr-defined]
     with pytest.raises(UserError, match=r"augmenter\.warm-up is not a known field"):

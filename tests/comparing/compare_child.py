@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ukemi import Gene, Space
 from ukemi.comparing import CompareConfig, compare, running
 from ukemi.comparing.locks import held
 from ukemi.training import checkpoints, loop
@@ -25,6 +26,18 @@ def wide() -> nn.Module:
 def two_numbers(scored: object) -> torch.Tensor:
     """No fitness: one number per variant is needed."""
     return torch.zeros(2)
+
+
+def plain_images(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """No attack: an Attacked is needed."""
+    return images
+
+
+def _fails(images: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    raise RuntimeError("no such kernel")
+
+
+FAILING = Space((Gene("failing", low=0, high=1, identity=0, step=0.5, kernel=_fails),), "failing")
 
 
 def config(data: Path, out: Path, **changes: Any) -> CompareConfig:

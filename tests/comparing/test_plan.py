@@ -130,6 +130,8 @@ def test_cases_whose_data_are_absent_are_left_out_and_named(tmp_path: Path) -> N
         ({"baseline": "best"}, "baseline: 'best' is none of the methods"),
         ({"train": {"epoch": 3}}, "train.epoch is no setting"),
         ({"grids": ("t9",)}, "grids: 't9' is none of"),
+        ({"grids": ("torch:nn",)}, "grids: 'torch:nn' is a module, not a ukemi.Space"),
+        ({"grids": ("ukemi:T9",)}, "grids: module 'ukemi' has no name 'T9'"),
         ({"grids": ()}, "grids: at least one"),
         ({"cases": [{"name": "a", "grids": ["t9"]}]}, "grids: 't9' is none of"),
         ({"cases": [{"name": "a", "nothing": 1}]}, "cases.a.nothing is no setting"),

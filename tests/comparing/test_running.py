@@ -193,6 +193,21 @@ def test_what_the_last_method_can_not_do_shows_before_the_first_is_trained(small
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("measured", "said"),
+    [
+        ({"attacks": ("compare_child:plain_images",)}, r"^attack: plain_images gives a Tensor where an Attacked"),
+        ({"grids": ("t2-27", "compare_child:FAILING")}, "gene 'failing'"),
+    ],
+)
+def test_what_can_not_be_measured_shows_before_the_first_is_trained(
+    measured: dict[str, Any], said: str, small: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=said):
+        compare(config(small, tmp_path / "out", **measured))
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_method_is_tried_on_the_images_that_it_reads(small: Path, tmp_path: Path) -> None:
     with np.load(small) as arrays:
         wider = {name: np.repeat(kept, 2, axis=-1) if kept.ndim > 1 else kept for name, kept in arrays.items()}

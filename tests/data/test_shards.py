@@ -75,7 +75,8 @@ def test_large_shards_stream_by_themselves_and_are_brought_to_a_size(
     assert isinstance(found, Files) and tuple(found.shape) == (5, 3, 5, 5)
     assert found[torch.tensor([4, 0])].shape == (2, 3, 5, 5)
     with pytest.raises(
-        UserError, match=r"should be of one size, but .*0\.tar: s/0000\.png has 6 x 8 and .*: x\.JPG has"
+        UserError,
+        match=r"should be of one size, but .*0\.tar: s/0000\.png has 6 x 8 and .*: x\.JPG has.*, as --size 64\.$",
     ):
         load(tmp_path)
 

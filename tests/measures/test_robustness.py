@@ -182,3 +182,10 @@ def test_colour_images_of_any_size() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 20 * 31, 2))
     found = robustness_of(model, data, T6)
     assert len(found.grid) == 2187 and found.robust_accuracy <= found.accuracy
+
+
+def test_it_shows_the_answer_in_one_line() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
+    found = robust_accuracy(model, torch.rand(8, 1, 4, 4), torch.zeros(8).long(), T3)
+    said = f"Robustness(accuracy={found.accuracy:.4g}, robust_accuracy={found.robust_accuracy:.4g}, images=8, variants="
+    assert repr(found) == said + f"81, space='t3', forwards={found.forwards})"

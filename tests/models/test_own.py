@@ -170,6 +170,28 @@ def test_missing_files_and_unknown_endings(here: Path) -> None:
         load_own("own_networks:small", weights=here / "folder.pt")
 
 
+def checkpoint(**weights: dict[str, torch.Tensor]) -> dict[str, Any]:
+    net = small()
+    optimiser = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    net(torch.rand(1, 3, 2, 2)).sum().backward()
+    optimiser.step()
+    return {"epoch": 3, "best": torch.tensor(0.5), "optimizer": optimiser.state_dict(), **weights}
+
+
+@pytest.mark.parametrize("key", ["model", "model_state_dict", "net"])
+def test_of_a_checkpoint_the_only_state_dictionary_is_taken(key: str, here: Path) -> None:
+    state = {name: torch.randn_like(value) for name, value in small().state_dict().items()}
+    torch.save(checkpoint(**{key: state}), here / "checkpoint.pth")
+    loaded = load_own("own_networks:small", weights=here / "checkpoint.pth").state_dict()
+    assert all(torch.equal(loaded[name], state[name]) for name in state)
+
+
+def test_of_two_state_dictionaries_none_is_guessed(here: Path) -> None:
+    torch.save(checkpoint(model=small().state_dict(), ema=small().state_dict()), here / "two.pt")
+    with pytest.raises(UserError, match=r"holds several state dictionaries, 'model', 'ema': save the one"):
+        load_own("own_networks:small", weights=here / "two.pt")
+
+
 @pytest.mark.parametrize("values", [[1, 2], {"epoch": 3}, torch.zeros(3), {"state_dict": [1]}])
 def test_a_pickle_without_a_state_dictionary(values: Any, here: Path) -> None:
     torch.save(values, here / "values.pt")

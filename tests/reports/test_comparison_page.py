@@ -220,8 +220,8 @@ def test_what_a_paper_prints_stands_beside_ours_also_where_nothing_is_measured()
     at = rows.names.index("paper")
     assert rows.names[at - 1] == "robust" and [cells[at] for cells in rows.rows] == ["", "60.1", "66", "", "", "85.5"]
     assert [cells[1:at] + cells[at + 1 :] for cells in rows.rows[:3]] == plain.rows
-    assert "paper: the robust accuracy that the paper prints" in about_measures(rows, 3)
-    assert "paper" not in about_measures(plain, 3)
+    assert "paper: the robust accuracy that the paper prints" in about_measures(found, rows)
+    assert "paper" not in about_measures(comparison(), plain)
     assert summary(found)["cases"][0]["printed"] == {"luck": 60.1, "search": 66.0}
 
 
@@ -393,3 +393,12 @@ def test_methods_that_stopped_somewhere_are_compared_on_what_all_finished() -> N
     assert comparison_answer(replace(found, cases=(easy, hard)))[0] == (
         "search and luck can't be ranked: no case was finished by all of them with the same seed."
     )
+
+
+def test_the_table_says_on_which_grid_robust_was_measured() -> None:
+    found = comparison()
+    assert "robust: right on the image and on every variant of t3-81;" in about_measures(found, measure_rows(found))
+    case = found.cases[0]
+    both = replace(found, cases=(case, replace(case, name="six", grids=("t6-2187",))))
+    said = about_measures(both, measure_rows(both))
+    assert "every variant of t3-81 or t6-2187, as its case has it;" in said

@@ -1,7 +1,8 @@
 """Your own augmenter, by name: trained, compared, measured, killed and resumed like the built-in ones."""
 
+import inspect
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 from ukemi.augmenters.base import Augmenter, AugmenterConfig
 from ukemi.errors import UserError
@@ -9,8 +10,11 @@ from ukemi.schema import Fixed, Named, called, chosen
 from ukemi.spaces import Space
 
 
-class OwnConfig(AugmenterConfig):
-    """Trains with an augmenter of your own: a class, or a function that makes one, `(space, *, seed, flips)`."""
+class OwnConfig(AugmenterConfig, extra="allow"):
+    """Trains with an augmenter of your own: a class, or a function that makes one, `(space, *, seed, flips)`.
+
+    Further settings are its keyword arguments.
+    """
 
     name: Fixed[Literal["own"]] = "own"
     of: Named = "ukemi:Random"
@@ -18,7 +22,21 @@ class OwnConfig(AugmenterConfig):
 
     def build(self, space: Space, seed: int, flips: bool) -> Augmenter:
         make: Callable[..., object] = chosen(self.of, {}, "augmenter.of")
-        made = called(make, "augmenter.of", space, seed=seed, flips=flips)
+        settings = dict(self.model_extra or {})
+        _check_settings(make, settings, space, seed=seed, flips=flips)
+        made = called(make, "augmenter.of", space, seed=seed, flips=flips, **settings)
         if not isinstance(made, Augmenter):
             raise UserError(f"augmenter.of: a ukemi.Augmenter is needed, but {self.of} gave a {type(made).__name__}.")
         return made
+
+
+def _check_settings(make: Callable[..., object], settings: dict[str, Any], *given: Any, **named: Any) -> None:
+    """A misspelt setting would else look like a failure inside of what is called."""
+    for name in settings:
+        try:
+            inspect.signature(make).bind_partial(*given, **named, **{name: settings[name]})
+        except TypeError:
+            what = getattr(make, "__name__", type(make).__name__)
+            raise UserError(f"augmenter.{name.replace('_', '-')} is no setting of {what}.") from None
+        except ValueError:
+            return  # some callables have no signature; the call itself will tell

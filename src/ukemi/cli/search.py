@@ -17,7 +17,7 @@ from ukemi.errors import UserError
 from ukemi.measures import SearchQuality, search_quality
 from ukemi.measures.inner import SEARCHES, Method
 from ukemi.models.check_head import PROBABILITIES
-from ukemi.schema import Fixed
+from ukemi.schema import Fixed, value_of
 from ukemi.spaces import Gene, Space
 from ukemi.training.checkpoints import check_folder
 from ukemi.training.config import device_of
@@ -105,7 +105,7 @@ def method_of(text: str) -> AugmenterConfig:
     pairs = [setting.partition("=") for setting in settings]
     if not all(key and equals and value for key, equals, value in pairs):
         raise UserError(f"methods: {text!r} should have the form NAME,SETTING=VALUE,SETTING=VALUE.")
-    return AUGMENTERS[name](**{key.replace("-", "_"): value for key, _, value in pairs})
+    return AUGMENTERS[name](**{key.replace("-", "_"): value_of(value) for key, _, value in pairs})
 
 
 def _out(config: SearchConfig) -> Path:

@@ -10,7 +10,8 @@ from ukemi.comparing.cluster import connected, work_on
 from ukemi.comparing.config import Case, CompareConfig, Method
 from ukemi.comparing.costs import equalised
 from ukemi.comparing.display import Watch, watched
-from ukemi.comparing.outcomes import finished
+from ukemi.comparing.edited import told_of_edits
+from ukemi.comparing.outcomes import finished, try_measures
 from ukemi.comparing.plan import Plan, Planned, planned
 from ukemi.comparing.result import Comparison, gathered, summary
 from ukemi.comparing.running import work, work_in
@@ -52,6 +53,8 @@ def compare(config: CompareConfig, said: Callable[[str], None] = lambda text: No
     """Runs what is missing, resumes what was interrupted, skips what is done, and says what came of it."""
     with connected(config) if config.engine == "ray" else nullcontext() as ray:  # first: an address may be wrong
         plan = plan_of(config, said)
+        for sentence in told_of_edits(plan):
+            said(sentence)
         rehearse(plan, here=ray is None)
         if plan.planned:
             make_folder(config.out, "out")
@@ -81,6 +84,7 @@ def rehearse(plan: Plan, *, here: bool = True) -> None:
         if told not in known:
             known = {told: load_sets(one.config).train}  # one set at a time: they may be large
         try_out(one.config, known[told])
+        try_measures(one.config, known[told], plan.measured[one.case])
 
 
 def check_test_images(plan: Plan) -> None:

@@ -1,6 +1,5 @@
 """What a comparison is told: methods, cases, seeds and measures, in one schema for Python, TOML and flags."""
 
-import tomllib
 from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
@@ -13,8 +12,8 @@ from ukemi.attacks.config import AttackConfig
 from ukemi.augmenters import AUGMENTERS
 from ukemi.errors import UserError
 from ukemi.measures.attacks import styx_grid
-from ukemi.schema import Fixed, Number, Schema
-from ukemi.spaces import GRIDS
+from ukemi.schema import Fixed, Number, Schema, value_of
+from ukemi.spaces import GRIDS, named_grid
 from ukemi.training import TrainConfig
 
 STYX = "styx"
@@ -60,10 +59,7 @@ def _pair(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not (key and equals and value):
         raise UserError(f"{text!r} should have the form SETTING=VALUE.")
-    try:
-        return plain(key), tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:  # a bare word
-        return plain(key), value
+    return plain(key), value_of(value)
 
 
 class Method(Schema, extra="allow"):
@@ -190,7 +186,8 @@ class CompareConfig(Engine):
     train: TrainSettings = {}
     """Settings of `ukemi train` for all: epochs=5 flips=true; in TOML the table [train]."""
     grids: tuple[str, ...] = ("t3-81",)
-    """Robust accuracy is measured on each of these; the first one decides (see `ukemi evaluate --grid`)."""
+    """Robust accuracy is measured on each of these; the first one decides (see `ukemi evaluate --grid`). A space of
+    your own, package.module:SPACE, has three levels."""
     images: int | None = Field(None, ge=1)
     """Measure on this many test images only, always the same."""
     decides: Literal["robust", "accuracy", "attacked", "robustness"] = "robust"
@@ -235,8 +232,7 @@ class CompareConfig(Engine):
             for name in case.printed.keys() - {plain(one) for one in names}:
                 raise UserError(f"cases.{case.title()}.printed: {name!r} is none of the methods: {', '.join(names)}.")
         for grid in (*self.grids, *(grid for case in self.cases for grid in case.grids)):
-            if grid not in GRIDS:
-                raise UserError(f"grids: {grid!r} is none of {', '.join(GRIDS)}.")
+            _check_grid(grid)
         if not self.grids:
             raise UserError("grids: at least one is needed.")
         _checked(self.train, "train")
@@ -268,6 +264,15 @@ class CompareConfig(Engine):
                 made = AttackConfig(**one)
                 groups[made.title()] = [made]
         return groups
+
+
+def _check_grid(name: str) -> None:
+    if ":" not in name and name not in GRIDS:
+        raise UserError(f"grids: {name!r} is none of {', '.join(GRIDS)} nor package.module:SPACE.")
+    try:
+        named_grid(name, (32, 32))  # a space of one's own may not be there, or have too many variants
+    except UserError as error:
+        raise UserError(str(error).replace("space:", "grids:", 1)) from None
 
 
 def _known_augmenter(one: Method) -> None:

@@ -20,10 +20,11 @@ from ukemi.measures import robustness_of
 from ukemi.measures.attacks import under_attack
 from ukemi.models.inference import home_of, seconds_per_image
 from ukemi.repairs.retraining import DRAWS
-from ukemi.spaces import T3
-from ukemi.training import Run
+from ukemi.spaces import T3, named_grid
+from ukemi.training import Run, TrainConfig
 from ukemi.training.checkpoints import read_checkpoint, write_checkpoint, write_whole
-from ukemi.training.setup import Sets, fixed_subset, load_sets, machine, trained_model
+from ukemi.training.setup import Sets, fixed_subset, load_sets, machine, make_model, trained_model
+from ukemi.variations.warp import check_kernels
 
 KIND = "outcome"
 SCHEMA = 1
@@ -119,6 +120,19 @@ def _varied(
         if at == 0:
             write_shown(run, measured, model, test, found)
     return measures, images, dict.fromkeys(images, test.index.cpu())
+
+
+def try_measures(config: TrainConfig, data: Data, measured: Measured) -> None:
+    """Tries what is anyone's own of the measures on two images with the untrained network: a mistake in it should show
+    before any training."""
+    own = [AttackConfig(**told) for group in measured.attacks.values() for told in group if ":" in told["attack"]]
+    few = data.batch(torch.arange(min(2, len(data))), "cpu")
+    for grid in measured.grids:
+        check_kernels(few.images, named_grid(grid, data.size)[0])
+    if own:
+        model = make_model(config, data, data.classes, config.weights).eval()
+        for attack in own:
+            attack.made(SUBSET)(model, few.images, few.labels, index=few.index)
 
 
 def _attacked(

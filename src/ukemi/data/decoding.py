@@ -113,7 +113,7 @@ def look(paths: Sequence[Picture], size: Size | None) -> tuple[Size, int]:
         if other != seen[0][0]:
             raise UserError(
                 f"data: images should be of one size, but {paths[0]} has {_text(seen[0][0])} and {path} has"
-                f" {_text(other)}; give a size to bring them to."
+                f" {_text(other)}; give a size to bring them to, as --size 64."
             )
     return seen[0][0], channels
 

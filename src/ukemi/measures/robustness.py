@@ -21,7 +21,7 @@ Report = Callable[[int, int], None]
 """is told how many images are done, of how many"""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Robustness:
     """What a grid of variants did to a model. Tensors are per image, in the order given, on the CPU."""
 
@@ -40,6 +40,14 @@ class Robustness:
     """mean over all variants and images, where it was asked for"""
     not_finite: int = 0
     """images whose logits are NaN or infinite while they are unchanged"""
+
+    def __repr__(self) -> str:
+        """The answer: in a notebook every chromosome and image would hide it."""
+        return (
+            f"Robustness(accuracy={self.accuracy:.4g}, robust_accuracy={self.robust_accuracy:.4g},"
+            f" images={len(self.correct)}, variants={len(self.grid)}, space={self.space.name!r},"
+            f" forwards={self.forwards})"
+        )
 
     @property
     def accuracy(self) -> float:

@@ -152,7 +152,23 @@ def _pickled(path: Path) -> dict[str, Tensor]:
             f"weights: {path} is not a state dictionary of tensors, and nothing else is unpickled; "
             f"save model.state_dict() ({type(error).__name__})."
         ) from error
-    values = values.get("state_dict", values) if isinstance(values, dict) else values
-    if not isinstance(values, dict) or not all(isinstance(value, Tensor) for value in values.values()):
-        raise UserError(f"weights: {path} should hold a state dictionary of tensors: save model.state_dict().")
-    return values
+    return _state_of(values, path)
+
+
+def _state_of(values: Any, path: Path) -> dict[str, Tensor]:
+    """The file's state dictionary, or of a checkpoint (weights beside optimiser and epoch) the only one in it."""
+    if isinstance(values, dict) and "state_dict" in values:
+        values = values["state_dict"]
+    if _is_state(values):
+        return values
+    inner = [key for key, value in values.items() if _is_state(value)] if isinstance(values, dict) else []
+    if len(inner) == 1:
+        return values[inner[0]]
+    if inner:
+        named = ", ".join(map(repr, inner))
+        raise UserError(f"weights: {path} holds several state dictionaries, {named}: save the one that you mean alone.")
+    raise UserError(f"weights: {path} should hold a state dictionary of tensors: save model.state_dict().")
+
+
+def _is_state(values: Any) -> bool:
+    return isinstance(values, dict) and bool(values) and all(isinstance(value, Tensor) for value in values.values())

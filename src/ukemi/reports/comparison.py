@@ -24,7 +24,7 @@ NAMES = {
 """how the measures that may decide are called"""
 PAPER = "paper"
 COLUMNS = {
-    "robust": "right on the image and on every variant",
+    "robust": "right on the image and on every variant of {grids}",
     PAPER: "the robust accuracy that the paper prints",
     "attacked": "right, and still under attack",
     "robustness": "1 \N{MINUS SIGN} fooled / recognised",
@@ -205,17 +205,20 @@ def comparison_tables(found: Comparison, width: int = 80) -> list[Table]:
     about += " won, tied, lost"
     differences = difference_rows(found, per_seed=False)
     return [
-        *_by_case(measure_rows(found, short=True), width, partial(about_measures, seeds=len(found.seeds))),
+        *_by_case(measure_rows(found, short=True), width, partial(about_measures, found)),
         *(_by_case(differences, width, lambda rows: about) if differences.rows else []),
     ]
 
 
-def about_measures(rows: Rows, seeds: int) -> str:
+def about_measures(found: Comparison, rows: Rows) -> str:
     """What the columns mean that are there."""
     if "accuracy" not in rows.names:
         return ""
-    said = ["in %" + (f", mean{' ± standard deviation' * deviates(rows)} over the seeds" if seeds > 1 else "")]
-    return "; ".join([*said, *(f"{name}: {about}" for name, about in COLUMNS.items() if name in rows.names)])
+    over = f", mean{' ± standard deviation' * deviates(rows)} over the seeds" if len(found.seeds) > 1 else ""
+    first = dict.fromkeys(case.grids[0] for case in found.run_cases())
+    grids = " or ".join(first) + ", as its case has it" * (len(first) > 1)
+    columns = (f"{name}: {about.format(grids=grids)}" for name, about in COLUMNS.items() if name in rows.names)
+    return "; ".join([f"in %{over}", *columns])
 
 
 def _by_case(rows: Rows, width: int, caption: Callable[[Rows], str]) -> list[Table]:

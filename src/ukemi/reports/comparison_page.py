@@ -55,7 +55,7 @@ def write_comparison(folder: Path, found: Comparison, *, command: str, notes: Se
         not_run=[(case.name, case.missing) for case in found.cases if case.missing],
         stopped=_stopped(found),
         measures=measures,
-        about=_sentence(about_measures(measures, len(found.seeds))),
+        about=_sentence(about_measures(found, measures)),
         differences=difference_rows(found),
         baseline=found.baseline,
         decides=NAMES[found.decides],
