@@ -13,9 +13,10 @@ from ukemi.attacks import Attacked, deepfool, fgsm, minimal
 from ukemi.attacks.config import AttackConfig
 from ukemi.attacks.norms import radius_of
 from ukemi.cli.attack import AttackCommandConfig
-from ukemi.cli.attacking import attacked_by, attacks_of, transferred
+from ukemi.cli.attacking import attacked, attacked_by, attacks_of, transferred
 from ukemi.data import Data
-from ukemi.measures.attacks import under_attack
+from ukemi.measures.attacks import styx_grid, under_attack
+from ukemi.reports.notes import notes
 from ukemi.training.sets import Recorder
 
 
@@ -59,6 +60,59 @@ def test_no_attack_begins_where_a_budget_is_too_large(norm: Any, limit: float) -
     attacks = attacks_of(flags, (0.1, 2 * limit))
     with pytest.raises(UserError, match=rf"^epsilon: it should lie in 0 to {limit} for {norm or 'linf'}, but"):
         attacked_by(Untouched(), data, attacks, seed=0)
+
+
+class Mistaken(nn.Module):
+    """Is wrong about every image of class 0."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return torch.stack([0 * images.flatten(1).sum(1), images.flatten(1).sum(1) + 1], 1)
+
+
+NOTHING_RIGHT = Data(torch.rand(3, 1, 4, 4), torch.zeros(3, dtype=torch.int64), ("a", "b"), torch.arange(3), 3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"attack": "deepfool", "norm": "l1"}, r"^norm: l2 or linf is needed"),
+        ({"attack": "jsma", "theta": 7}, r"^theta: a number from -1 to 1"),
+        ({"attack": "jsma", "gamma": 0.01}, r"^gamma: 0\.01 of 16 features leaves no pair to change"),
+        ({"attack": "pgd", "epsilon": 5, "norm": "l2"}, r"^epsilon: it should lie in 0 to 4 for l2, but 5 was given"),
+    ],
+)
+def test_wrong_settings_are_named_where_nothing_is_there_to_attack(settings: dict[str, Any], said: str) -> None:
+    config = AttackConfig(**settings)
+    with pytest.raises(UserError, match=said):
+        attacked(Mistaken(), NOTHING_RIGHT, config, config.made())
+    with pytest.raises(UserError, match=said):
+        attacked_by(Mistaken(), NOTHING_RIGHT, [("", config)], seed=0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "norm"),
+    [
+        ({"attack": "pgd", "epsilon": 1, "norm": "l1"}, "l1"),
+        ({"attack": "fgsm", "epsilon": 0.1}, "linf"),
+        ({"attack": "deepfool"}, "l2"),
+        ({"attack": "deepfool", "norm": "linf"}, "linf"),
+        ({"attack": "carlini-wagner"}, "l2"),
+        ({"attack": "jsma", "gamma": 1}, "l2"),
+        ({"attack": "square", "epsilon": 0.1}, "linf"),
+    ],
+)
+def test_the_norm_is_known_where_nothing_is_there_to_attack(settings: dict[str, Any], norm: str) -> None:
+    config = AttackConfig(**settings)
+    result = attacked(Mistaken(), NOTHING_RIGHT, config, config.made())
+    assert result.found.norm == norm and result.group == f"{settings['attack']}-{norm}"
+    assert notes(3, 0, [result], {}) == ["No image is recognised, so nothing was attacked."]
+
+
+def test_a_grid_for_larger_images_is_named() -> None:
+    grid = [(group, config) for group, configs in styx_grid().items() for config in configs]
+    said = r"^attack: styx's grid is for larger images \(epsilon: it should lie in 0 to 16 for l1, but 20 was"
+    with pytest.raises(UserError, match=said):
+        attacked_by(Mistaken(), NOTHING_RIGHT, grid, seed=0)
 
 
 SEEDS: list[int] = []

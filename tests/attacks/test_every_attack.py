@@ -1,5 +1,6 @@
 """What holds for every attack by name: they can be called alike, and they refuse alike."""
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,6 +14,7 @@ from ukemi.attacks import ATTACKS, fgsm, minimal, square
 from ukemi.data import labelled
 from ukemi.errors import UserError
 from ukemi.measures.attacks import under_attack
+from ukemi.models.check_head import gives_probabilities
 
 QUICK: dict[str, dict[str, Any]] = {
     "fgsm": {"epsilon": 0.1},
@@ -74,6 +76,85 @@ def test_what_else_a_model_fails_by_is_told_as_it_is(batch: Batch) -> None:
     model, images, labels = batch
     with pytest.raises(RuntimeError, match="a leaf Variable that requires grad"):
         fgsm(Writing(model, images=False), images, labels, epsilon=0.1)
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_pixels_of_another_type_than_the_weights_are_named(name: str, batch: Batch) -> None:
+    model, images, labels = batch
+    said = r"^images: they are torch.float64, but the model's weights are torch.float32; make them alike"
+    with pytest.raises(UserError, match=said):
+        ATTACKS[name](model, images.double(), labels, **QUICK[name])
+
+    class Casting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = model
+
+        def forward(self, images: Tensor) -> Tensor:
+            out: Tensor = self.net(images.float())
+            return out
+
+    assert ATTACKS[name](Casting(), images.double(), labels, **QUICK[name]).images.dtype == torch.float64
+
+
+@pytest.mark.parametrize(("given", "kind"), [(None, "NoneType"), (lambda images: images, "function"), ("net", "str")])
+@pytest.mark.parametrize("name", ATTACKS)
+def test_what_is_no_module_is_named(name: str, given: Any, kind: str, batch: Batch) -> None:
+    _, images, labels = batch
+    with pytest.raises(UserError, match=rf"^model: a torch.nn.Module is needed, but a {kind} was given\.$"):
+        ATTACKS[name](given, images, labels, **QUICK[name])
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_settings_of_the_wrong_kind_are_named(name: str, batch: Batch) -> None:
+    model, images, labels = batch
+    takes = inspect.signature(ATTACKS[name]).parameters
+    wrong = dict.fromkeys(("steps", "restarts", "searches", "candidates"), 2.5) | {"steps": True}
+    for field, given in wrong.items():
+        if field in takes:
+            with pytest.raises(UserError, match=rf"^{field}: a whole number is needed, but {given} was given\.$"):
+                ATTACKS[name](model, images, labels, **{**QUICK[name], field: given})
+    for field in ("step_size", "overshoot", "confidence", "rate", "initial", "theta", "gamma", "area"):
+        if field in takes:
+            with pytest.raises(UserError, match=rf"^{field}: a number is needed, but '2/255' was given\.$"):
+                ATTACKS[name](model, images, labels, **{**QUICK[name], field: "2/255"})
+
+
+class AddingUp(nn.Module):
+    """Logits that add up to 1 for grey of 0.3, and for no other."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        grey = images.flatten(1).mean(1)
+        return torch.stack([1 - grey, grey + 5 * (grey - 0.3)], 1)
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_logits_of_one_image_that_add_up_to_1_are_no_probabilities(name: str) -> None:
+    image, label = torch.full((1, 1, 20, 20), 0.3), torch.tensor([0])
+    assert ATTACKS[name](AddingUp(), image, label, **QUICK[name]).success.shape == (1,)
+    assert not gives_probabilities(AddingUp(), image)
+    softmax = nn.Sequential(AddingUp(), nn.Softmax(1))
+    assert gives_probabilities(softmax, image)
+    with pytest.raises(UserError, match=r"^model: its outputs look like probabilities"):
+        ATTACKS[name](softmax, image, label, **QUICK[name])
+
+
+class Viewing(nn.Module):
+    """Lays out its images by `view(N, -1)`, which torch refuses for no images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(784, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.head(images.view(len(images), -1))
+        return logits
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_no_images_are_no_mistake_for_a_model_that_could_not_take_them(name: str) -> None:
+    found = ATTACKS[name](Viewing(), torch.rand(0, 1, 28, 28), torch.arange(0), **QUICK[name])
+    assert found.images.shape == (0, 1, 28, 28) and len(found.success) == len(found.distance) == 0
 
 
 @pytest.mark.parametrize("name", ATTACKS)

@@ -172,7 +172,8 @@ def test_logits_that_are_not_finite_are_told(
         assert said in " ".join(capsys.readouterr().out.split())
     for name in ("evaluation/evaluation.json", "attack/attack.json"):
         found = json.loads(Path(name).read_text())
-        assert found["not_finite"] == 60 and found["notes"] == [said]
+        assert found["not_finite"] == 60
+        assert found["notes"] == [said, "No image is recognised, so nothing was attacked."]
         assert said in (Path(name).parent / "page.html").read_text()
 
 
@@ -345,7 +346,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
         (["--epsilons", "0.1"], "epsilons: it belongs to an attack"),
         (["--attack", "styx", "--epsilon", "0.1"], "epsilon: the grid styx brings its own settings."),
         (["--attack", "pgd", "--epsilon", "0.1", "--epsilons", "0.1"], "epsilons: give --epsilon or --epsilons"),
-        (["--attack", "pgd", "--epsilons", "0", "3"], "epsilon: it should lie in 0 to 1"),
+        (["--attack", "pgd", "--epsilons", "0", "3"], "ukemi: epsilons: it should lie in 0 to 1"),
         (["--attack", "pgd"], "epsilon: pgd needs it"),
         (["--levels", "300"], "levels: 300 levels of t3 are 8,100,000,000 variants; at most 1,000,000 are allowed."),
         ([*PGD[:-1], "0", "--fail-under", "attacked=0.5"], "steps: should be greater than or equal to 1"),

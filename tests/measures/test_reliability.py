@@ -179,6 +179,26 @@ class Holed(nn.Module):
         return outputs.where(images.mean((1, 2, 3))[:, None] > self.level, torch.nan)
 
 
+class AddingUp(nn.Module):
+    """Logits that add up to 1 for grey of 0.3, and for no other."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        grey = images.flatten(1).mean(1)
+        return torch.stack([1 - grey, grey + 5 * (grey - 0.3)], 1)
+
+
+def test_logits_of_one_image_that_add_up_to_1_are_no_probabilities() -> None:
+    one = labelled(torch.full((1, 1, SIDE, SIDE), 0.3), torch.tensor([0]), ["dark", "bright"])
+    found = checked(AddingUp(), one)
+    assert not found["probabilities"].raised and found["probabilities"].evidence["sum_is_off_by"] < 1e-6
+    assert found["unbounded-holds"].verdict == "clear"  # it was attacked
+
+
+def test_a_zero_has_no_minus() -> None:
+    found = checked(Bright(lambda images: images * 0 + 0.5), FAR)
+    assert found["probabilities"].sentence == "Outputs lie between 0 and 0: logits."
+
+
 def test_answers_that_are_not_numbers_hide_no_flag() -> None:
     few = checked(Holed(Softmax(), 0.21), NEAR)
     assert raised(few) == ["probabilities"] and few.flags[2].evidence["not_finite"] == 1
@@ -200,6 +220,22 @@ def test_chance_accuracy() -> None:
         labels = torch.where(torch.arange(40) < wrong, 1 - NEAR.labels, NEAR.labels)
         found = checked(Bright(), Data(NEAR.images, labels, NEAR.classes, NEAR.index, NEAR.identities))
         assert raised(found) == flags and found.recognised == 40 - wrong
+
+
+@pytest.mark.parametrize(("count", "verdict"), [(1, "not judged"), (2, "not judged"), (3, "clear")])
+def test_images_too_few_to_tell_from_chance(count: int, verdict: str) -> None:
+    found = checked(Bright(), made(0.3, 0.4, count))  # of 4 images of two classes guessing gets up to 2 + 2 · 1
+    assert raised(found) == [] and found["chance-accuracy"].verdict == verdict
+    assert ("so more images are needed" in found["chance-accuracy"].sentence) == (verdict == "not judged")
+
+
+def test_of_one_step_there_is_no_fourth() -> None:
+    found = checked(Bright(), NEAR, steps=1)
+    assert [run.name for run in found.runs if run.epsilon == EPSILON] == [
+        *("PGD, 1 step", "FGSM", "PGD, 4 steps"),
+        f"Square, {QUERIES} queries",
+    ]
+    assert found["steps-hurt"].sentence.endswith("but not to 1: 0 to one step (FGSM).")
 
 
 def test_a_model_that_knows_nothing_leaves_nothing_to_judge() -> None:

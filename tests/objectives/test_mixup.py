@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ukemi import UserError
+from ukemi.data import Data
 from ukemi.models import create
 from ukemi.objectives import OBJECTIVES, ManifoldMixup, Mixup
 from ukemi.objectives.mixup import drawn, inner_points, mixed
@@ -61,6 +62,66 @@ def test_inner_features_are_mixed_behind_the_planned_layer() -> None:
         cut = (0, 2, 4)[kind]
         features: Tensor = model[:cut](images) if cut else images
         assert torch.allclose(found, model[cut:](mixed(features, share, other)), atol=1e-6)
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_a_compiled_network_is_mixed_behind_the_planned_layer_too() -> None:
+    plain = nn.Sequential(nn.Flatten(), nn.Linear(9, 8), nn.ReLU(), nn.Linear(8, 3))
+    objective = ManifoldMixup(layers=("1",))
+    objective.attach(plain)
+    compiled: nn.Module = torch.compile(plain, backend="eager")  # type: ignore[assignment]
+    images = torch.rand(6, 1, 3, 3)
+    for kind in (0, 1, 1, 0):
+        objective.kind = kind
+        expected, found = (_logits(objective, model, images) for model in (plain, compiled))
+        assert torch.allclose(found, expected, atol=1e-6)
+
+
+def test_a_layer_that_is_passed_twice_is_mixed_behind_once() -> None:
+    shared = nn.ReLU()
+    model = nn.Sequential(nn.Flatten(), nn.Linear(9, 8), shared, nn.Linear(8, 7), shared, nn.Linear(7, 3))
+    objective = ManifoldMixup(layers=("2",))
+    objective.attach(model)
+    objective.kind, images = 1, torch.rand(6, 1, 3, 3)
+    torch.manual_seed(5)
+    share, other = drawn(2.0, images)
+    expected = model[3:](mixed(model[:3](images), share, other))
+    assert torch.allclose(_logits(objective, model, images), expected, atol=1e-6)
+
+
+def _logits(objective: Mixup, model: nn.Module, images: Tensor) -> Tensor:
+    torch.manual_seed(5)
+    return objective(model, images, LABELS, INDEX, 0).logits
+
+
+class _Aside(nn.Module):
+    """Has a layer that it does not use, and one whose output is no tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unused, self.recurrent, self.head = nn.Linear(9, 3), nn.GRU(9, 4), nn.Linear(4, 3)
+
+    def forward(self, images: Tensor) -> Tensor:
+        out: Tensor = self.head(self.recurrent(images.flatten(1))[0])
+        return out
+
+
+@pytest.mark.parametrize(
+    ("layer", "said"),
+    [
+        ("unused", r"objective\.layers: Linear\(in_features=9.*\) takes no part in a forward pass"),
+        ("recurrent", r"objective\.layers: GRU\(9, 4\) gives a tuple, which can't be mixed"),
+    ],
+)
+def test_a_layer_that_nothing_can_be_mixed_behind_is_named(layer: str, said: str) -> None:
+    objective, model = ManifoldMixup(layers=(layer,)), _Aside()
+    objective.attach(model)
+    objective.kind = 1
+    images = torch.rand(6, 1, 3, 3)
+    with pytest.raises(UserError, match=said):
+        objective(model, images, LABELS, INDEX, 0)
+    with pytest.raises(UserError, match=said):  # before a run writes anything
+        objective.rehearse(model, Data(images, LABELS, ("a", "b", "c"), INDEX, 6))
     assert not any(module._forward_hooks for module in model.modules())
 
 

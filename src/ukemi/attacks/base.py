@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ukemi.data import check_pixels
 from ukemi.errors import UserError
-from ukemi.models.check_head import PROBABILITIES, are_probabilities
+from ukemi.models.check_head import PROBABILITIES, are_probabilities, gives_probabilities
 from ukemi.models.inference import evaluating, recording, right, rows_per_pass, untouched, wrong
 
 Norm = Literal["l1", "l2", "linf"]
@@ -74,7 +74,10 @@ class Victim:
         return logits
 
     def _passed(self, images: Tensor) -> Tensor:
-        if self._checked or not len(images):
+        if not len(images):  # a pass of none is more than many models can do, as x.view(len(x), -1)
+            blank = images.new_zeros(1, *images.shape[1:])
+            return self.model(torch.cat([images, blank]))[:0]
+        if self._checked:
             return self.model(images)
         logits = untouched(self.model, images)
         self._check(logits, len(images))
@@ -173,7 +176,7 @@ class Victim:
         first, self._first = self._first, None
         if first is None:
             return
-        if are_probabilities(first.cpu()):
+        if are_probabilities(first.cpu()) and gives_probabilities(self.model, self.originals):
             raise UserError(PROBABILITIES)
 
 
@@ -253,6 +256,8 @@ def up_the_odds_for(logits: Tensor, aims: Tensor) -> Tensor:
 @contextmanager
 def attacking(model: nn.Module) -> Iterator[None]:
     """Evaluation mode, outside of a caller's inference mode; afterwards every module has the mode it had before."""
+    if not isinstance(model, nn.Module):
+        raise UserError(f"model: a torch.nn.Module is needed, but a {type(model).__name__} was given.")
     followed = torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
     with evaluating(model), followed:
         yield
@@ -268,7 +273,7 @@ def admitted(images: Tensor, labels: Tensor, targets: Tensor | None = None, inde
         raise UserError(f"images: float32 or float64 pixels in [0, 1] are needed, but {images.dtype} was given.")
     count = len(images)
     for name, given in (("labels", labels), ("targets", targets), ("index", index)):
-        if given is not None and (given.is_floating_point() or given.shape != (count,)):
+        if given is not None and (given.is_floating_point() or given.is_complex() or given.shape != (count,)):
             found = f"{given.dtype} {list(given.shape)}"
             raise UserError(f"{name}: one whole number per image, [{count}], is needed, not {found}.")
     for name, given in (("labels", labels), ("targets", targets)):

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ukemi.attacks.base import Attacked, Objective, Victim, admitted, attacking
+from ukemi.attacks.settings import check_count, check_numbers
 from ukemi.errors import UserError
 from ukemi.models.repeated import Repeated
 
@@ -55,12 +56,11 @@ def carlini_wagner(
 
 
 def _check(confidence: float, searches: int, steps: int, rate: float, initial: float) -> None:
+    check_count("searches", searches, 1)
+    check_count("steps", steps)
+    check_numbers(confidence=confidence, rate=rate, initial=initial)
     if not 0 <= confidence < float("inf"):
         raise UserError(f"confidence: a number of at least 0 is needed, but {confidence} was given.")
-    if searches < 1:
-        raise UserError(f"searches: at least 1 is needed, but {searches} was given.")
-    if steps < 0:
-        raise UserError(f"steps: 0 or more are needed, but {steps} was given.")
     for name, given in (("rate", rate), ("initial", initial)):
         if not 0 < given < float("inf"):
             raise UserError(f"{name}: a number above 0 is needed, but {given} was given.")

@@ -10,8 +10,8 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from ukemi.attacks.base import Attacked
-from ukemi.attacks.norms import NORMS, check_radius
+from ukemi.attacks.base import Attacked, Norm
+from ukemi.attacks.norms import NORMS
 from ukemi.attacks.registry import ATTACKS
 from ukemi.data import check_pixels
 from ukemi.errors import UserError
@@ -87,10 +87,13 @@ class AttackConfig(AttackSettings):
         named = self.attack if hasattr(self.attack, "__qualname__") else type(self.attack)
         return f"{named.__module__}:{named.__qualname__}"
 
-    def check(self, image_shape: tuple[int, ...]) -> None:
-        """Refuses a budget wider than the box, as the attack itself would, before any work."""
-        if self.attack in ATTACKS and self.epsilon is not None:
-            check_radius(self.epsilon, self.norm or "linf", image_shape)
+    def check(self, image_shape: tuple[int, ...]) -> Norm | None:
+        """Refuses settings that the attack itself would for such images, `(C, H, W)`, before any work: it is run on
+        none. Says the norm that it measures in; nothing is known of anyone's own."""
+        if chosen(self.attack, ATTACKS, "attack") not in ATTACKS.values():
+            return None
+        none = torch.empty(0, dtype=torch.int64)
+        return self.made()(nn.Flatten(), torch.empty(0, *image_shape), none).norm
 
     def made(self, seed: int | None = None) -> Attack:
         """The attack with these settings; one that it does not take, or one that it needs, is named.

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ukemi.attacks.base import Attacked, Victim, admitted, attacking
+from ukemi.attacks.settings import check_count, check_numbers
 from ukemi.attacks.slopes import slopes
 from ukemi.errors import UserError
 from ukemi.models.inference import rows_per_pass
@@ -47,12 +48,11 @@ def deepfool(
 def _check(norm: str, steps: int, overshoot: float, candidates: int) -> None:
     if norm not in ("l2", "linf"):
         raise UserError(f"norm: l2 or linf is needed, but {norm!r} was given.")
-    if steps < 0:
-        raise UserError(f"steps: 0 or more are needed, but {steps} was given.")
+    check_count("steps", steps)
+    check_count("candidates", candidates, 2)
+    check_numbers(overshoot=overshoot)
     if not 0 <= overshoot < float("inf"):
         raise UserError(f"overshoot: a number of at least 0 is needed, but {overshoot} was given.")
-    if candidates < 2:
-        raise UserError(f"candidates: at least 2 classes are needed, but {candidates} was given.")
 
 
 @dataclass

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ukemi.attacks.base import Attacked, Norm, Victim, admitted, attacking, numbered, rising_odds, rising_odds_for
 from ukemi.attacks.norms import Ball, Epsilon, length, radius_of
+from ukemi.attacks.settings import check_count, check_numbers
 from ukemi.errors import UserError
 from ukemi.models.repeated import Repeated
 
@@ -196,10 +197,10 @@ def _looks(steps: int, patience: int) -> Iterator[int]:
 
 
 def _check(steps: int, step_size: float | None, restarts: int, random_start: bool, zero_start: bool) -> None:
-    if steps < 0:
-        raise UserError(f"steps: it should be 0 or more, but {steps} was given.")
-    if restarts < 1:
-        raise UserError(f"restarts: it should be 1 or more, but {restarts} was given.")
+    check_count("steps", steps)
+    check_count("restarts", restarts, 1)
+    if step_size is not None:
+        check_numbers(step_size=step_size)
     if step_size is not None and not (isfinite(step_size) and step_size >= 0):
         raise UserError(f"step_size: it should be 0 or more, but {step_size} was given.")
     if not random_start and restarts > 1:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ukemi.attacks.base import Attacked, Norm, Victim, admitted, attacking, numbered
 from ukemi.attacks.norms import Epsilon, length, radius_of
+from ukemi.attacks.settings import check_count, check_numbers
 from ukemi.errors import UserError
 
 
@@ -33,10 +34,10 @@ def minimal(
     most; only samples whose bracket is open are attacked. `attack` takes epsilon per sample, as `fgsm`, `bim`, `pgd`
     and `square` (linf alone) do; `options` go to it as they are.
     """
+    check_numbers(tolerance=tolerance)
+    check_count("rounds", rounds)
     if not 0 < tolerance < 1:
         raise UserError(f"tolerance: it should lie between 0 and 1, but {tolerance} was given.")
-    if rounds < 0:
-        raise UserError(f"rounds: it should be 0 or more, but {rounds} was given.")
     if not _takes(attack, "epsilon"):
         name = getattr(attack, "__name__", type(attack).__name__)
         raise UserError(f"attack: {name} has no budget (epsilon), so no smallest one is found.")

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ukemi.attacks.base import Attacked, Victim, admitted, attacking
+from ukemi.attacks.settings import check_numbers
 from ukemi.attacks.slopes import uncounted_slopes
 from ukemi.errors import UserError
 from ukemi.models.repeated import Repeated
@@ -68,6 +69,7 @@ def changed_features(images: Tensor, attacked: Attacked) -> Tensor:
 
 
 def _check(theta: float, gamma: float, others: str, features: int) -> None:
+    check_numbers(theta=theta, gamma=gamma)
     if not _LEAST <= abs(theta) <= 1:
         raise UserError(f"theta: a number from -1 to 1, at least {_LEAST} from 0, is needed, but {theta} was given.")
     if not 0 < gamma <= 1:

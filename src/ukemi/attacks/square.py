@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from ukemi.attacks.base import Attacked, Victim, admitted, attacking, log_odds, log_odds_for, numbered
 from ukemi.attacks.norms import Ball, Epsilon, length, radius_of
+from ukemi.attacks.settings import check_count, check_numbers
 from ukemi.errors import UserError
 from ukemi.randomness import Stream, uniform
 
@@ -35,8 +36,8 @@ def square(
     image. A step that changes nothing in the outcome is kept too, so that the search walks over the plateaus of a model
     that rounds. Everything random is keyed by `seed`, step and `index [N]`. No steps: the clean image.
     """
-    if steps < 0:
-        raise UserError(f"steps: it should be 0 or more, but {steps} was given.")
+    check_count("steps", steps)
+    check_numbers(area=area)
     if not 0 < area <= 1:
         raise UserError(f"area: it should lie above 0 and at most at 1, but {area} was given.")
     with attacking(model):

@@ -1,5 +1,6 @@
 """`ukemi attack`."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import Field
@@ -58,6 +59,7 @@ def run(arguments: list[str]) -> int:
             result = attacked(model, data, told, recorder, report=report, ranks=ranks)
         made = recorder.set(model, data, told, data=str(named["data"]), split=config.split, seed=config.seed)
         made = in_one(ranks.every(made)) if is_shared(data, ranks) else made
+        made = replace(made, norm=result.found.norm)
     if not ranks.first:
         return 0
     own = config.model_dump(mode="json", exclude={*BroughtConfig.model_fields, "out", "device"}, exclude_none=True)

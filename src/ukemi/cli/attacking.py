@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import Protocol
@@ -60,8 +61,13 @@ def attacked_by(
 ) -> list[AttackResult]:
     """Every attack in turn, white-box, with one progress bar for all."""
     results = []
-    for _, config in attacks:
-        config.check((data.channels, *data.size))
+    for group, config in attacks:
+        try:
+            config.check((data.channels, *data.size))
+        except UserError as error:
+            if not group:
+                raise
+            raise UserError(f"attack: {STYX}'s grid is for larger images ({str(error).rstrip('.')}).") from None
     with bar("attacks", len(attacks) * len(data)) as told:
         for at, (group, config) in enumerate(attacks):
 
@@ -82,8 +88,10 @@ def attacked(
     ranks: Ranks | None = None,
 ) -> AttackResult:
     """One attack, timed; `attack` is what `config` makes, or something around it."""
+    norm = config.check((data.channels, *data.size))
     began = monotonic()
     found = under_attack(model, data, attack, report=report, ranks=ranks)
+    found = replace(found, norm=norm or found.norm)  # where nothing is recognised no attack has said it
     return AttackResult(config, found, group or f"{config.name()}-{found.norm}", monotonic() - began)
 
 

@@ -19,7 +19,7 @@ from ukemi.attacks.config import AttackSettings
 from ukemi.cli.attacking import Limited, attacked_by, attacks_of, bar, set_of, transferred
 from ukemi.cli.parse import parse
 from ukemi.data import Data, DataSet, as_float
-from ukemi.errors import UserError
+from ukemi.errors import UserError, field_called
 from ukemi.measures import Robustness, robustness_of
 from ukemi.measures.attacks import as_csv
 from ukemi.models.check_head import gives_probabilities
@@ -128,7 +128,8 @@ def run(arguments: list[str]) -> int:
         check_measured(config, model, data, ranks)
         transfer = transferred(model, data, dict(zip(config.adversarial_set, sets, strict=True)), config, ranks)
         data = few_of(data, config)
-        attacked = attacked_by(model, data, attacks, config.seed, ranks) if attacks else []
+        with field_called("epsilons" if config.epsilons else "epsilon", "epsilon"):
+            attacked = attacked_by(model, data, attacks, config.seed, ranks) if attacks else []
         began = monotonic()
         found = measured(model, data, space, config.grid or config.levels, mean=config.mean_accuracy, ranks=ranks)
     if not ranks.first:

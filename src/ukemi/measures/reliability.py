@@ -3,7 +3,7 @@
 After AutoAttack's warnings (Croce and Hein 2020) and the checklist of Carlini et al. (2019).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -16,11 +16,13 @@ from ukemi.attacks.base import Victim, attacking, log_odds
 from ukemi.attacks.config import Attack
 from ukemi.attacks.fgsm import fgsm
 from ukemi.attacks.iterative import pgd
+from ukemi.attacks.settings import check_count, check_numbers
 from ukemi.attacks.square import square
 from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.measures.attacks import BLOCK, Report, under_attack
-from ukemi.models.inference import home_of, right, rows_per_pass, scoring
+from ukemi.measures.outputs import RANDOM, Flag, Outputs
+from ukemi.models.inference import home_of
 from ukemi.schema import reason
 
 FLAGS = (
@@ -31,30 +33,8 @@ SMALLER, LARGER = 0.5, (2.0, 4.0)
 """the budgets beside epsilon, as multiples of it; those above 1 are left out"""
 LONGER = 4
 """a longer run has this many times the steps; a shorter one has its part of them"""
-SAME = 1e-4
-"""outputs differ where they do so by more than this share of the largest: below lies the rounding of kernels"""
-MATES = 32
-"""images whose outputs are taken again beside other images"""
-_RANDOM = "The output is random, so one attack says nothing about another."
 _MIXED = "An output depends on the images beside it, and attacks change these."
 _NOBODY = "There is no image that is recognised and has a gradient."
-
-
-@dataclass(frozen=True)
-class Flag:
-    """One way in which a number can deceive."""
-
-    name: str
-    raised: bool
-    sentence: str
-    """what was seen"""
-    evidence: Mapping[str, int | float]
-    judged: bool = True
-    """False where an earlier flag leaves nothing to judge by; the sentence says why"""
-
-    @property
-    def verdict(self) -> str:
-        return "raised" if self.raised else "clear" if self.judged else "not judged"
 
 
 @dataclass(frozen=True)
@@ -116,12 +96,12 @@ def selfcheck(
     _check(epsilon, steps, queries, tolerance)
     total = 2 + 2 * steps * (3 + len(LARGER) + LONGER) + 2 * max(1, steps // LONGER) + queries
     with _unchanged(model):
-        look = _Look(model, data, seed)
+        look = Outputs(model, data, seed)
         flags = [look.random(), look.mates(), look.probabilities(), look.chance(len(data.classes))]
         linked = _Linked(model, flags[2].raised)
         slopes = _Slopes(linked, data, look.right)
         trial = _Trial(linked, data, look.right, slopes.blind, epsilon, seed, tolerance)
-        moot = _RANDOM if flags[0].raised else _MIXED if flags[1].raised else "" if look.right.any() else _NOBODY
+        moot = RANDOM if flags[0].raised else _MIXED if flags[1].raised else "" if look.right.any() else _NOBODY
         if not moot:
             trial.run_all(steps, queries, lambda done: report(min(done, total), total) if report else None)
         flags += [slopes.flag(trial), *trial.flags(moot or ("" if trial.judged.any() else _NOBODY), steps)]
@@ -138,77 +118,6 @@ def selfcheck(
         look.forwards + slopes.passes + sum(run.forwards for run in trial.runs),
         slopes.passes + sum(run.backwards for run in trial.runs),
     )
-
-
-class _Look:
-    """The outputs of two passes over the data, and of a third over a few images beside others."""
-
-    def __init__(self, model: nn.Module, data: Data, seed: int) -> None:
-        device = home_of(model)
-        images = [data.batch(positions, device) for positions in torch.arange(len(data)).split(BLOCK)]
-        labels = torch.cat([batch.labels for batch in images])
-        chunk = rows_per_pass((data.channels, *data.size), device)
-        few = images[0].images[: min(MATES, max(1, chunk // 2))]
-
-        def passed(images: Tensor, draw: int, chunk: int) -> Tensor:
-            torch.manual_seed(seed + draw)
-            return torch.cat([model(part).float() for part in images.split(chunk)])
-
-        with scoring(model, device):
-            # one after the other in one context: afterwards torch's generators are as they were
-            first, second = (torch.cat([passed(batch.images, draw, chunk) for batch in images]) for draw in (0, 1))
-            pairs = [torch.cat([few, mates]) for mates in (few.flip(0), few.flip(0), 1 - few)]
-            beside = [passed(pair, 0, len(pair))[: len(few)] for pair in pairs]
-            self.layers = [(name, part) for name, part in model.named_modules() if _active(part)]
-        self.outputs, self.right = first.cpu(), right(first, labels).cpu()
-        self.forwards = 2 * len(data) + 6 * len(few)
-        self._changed = _apart(first, second)
-        self._classes = int((first.argmax(1) != second.argmax(1)).sum())
-        self._replayed, self._mixed = not bool(_apart(beside[0], beside[1]).any()), _apart(beside[0], beside[2])
-
-    def random(self) -> Flag:
-        changed, count = int(self._changed.sum()), len(self._changed)
-        said = "Two passes over the same images gave the same outputs."
-        if changed:
-            said = f"Two passes over the same images gave other outputs for {changed} of {count}"
-            said += f" and another class for {self._classes}." + self._named(nn.modules.dropout._DropoutNd, "Dropout")
-        seen = {"images": count, "differ": changed, "other_class": self._classes}
-        return Flag("random-output", changed > 0, said, seen)
-
-    def mates(self) -> Flag:
-        mixed, count = int(self._mixed.sum()), len(self._mixed)
-        if not self._replayed:
-            return Flag("batch-mates", False, _RANDOM, {}, judged=False)
-        said = "Outputs stay the same when the other images of a batch are replaced."
-        if mixed:
-            said = f"Other images in the same batch changed the outputs of {mixed} of {count} images."
-            said += self._named(nn.modules.batchnorm._NormBase, "Batch statistics")
-        return Flag("batch-mates", mixed > 0, said, {"images": count, "differ": mixed})
-
-    def probabilities(self) -> Flag:
-        finite = self.outputs[self.outputs.isfinite().all(1)]
-        if (missing := len(self.outputs) - len(finite)) == len(self.outputs):
-            return Flag("probabilities", False, "All outputs are NaN or infinite.", {"not_finite": missing}, False)
-        lowest, highest, off = map(float, (*finite.aminmax(), (finite.double().sum(1) - 1).abs().max()))
-        said, found = f"Outputs lie between {lowest:.3g} and {highest:.3g}: logits.", lowest >= 0 and off < 1e-3
-        if found:
-            said = "Every row of outputs adds up to 1: probabilities, not logits. Their logarithm is attacked here."
-        said += f" NaN or infinite: {missing} of {len(self.outputs)}." * bool(missing)
-        seen = {"lowest": lowest, "highest": highest, "sum_is_off_by": off, "not_finite": missing}
-        return Flag("probabilities", found, said, seen)
-
-    def chance(self, classes: int) -> Flag:
-        count, found = len(self.right), int(self.right.sum())
-        # two standard deviations above what guessing gets on average
-        guessed = count / classes + 2 * (count / classes * (1 - 1 / classes)) ** 0.5
-        said = f"{found} of {count} images are recognised"
-        said += f"; guessing among {classes} classes gets up to {int(guessed)}." if found <= guessed else "."
-        seen = {"images": count, "recognised": found, "guessing": guessed}
-        return Flag("chance-accuracy", found <= guessed, said, seen)
-
-    def _named(self, kind: type[nn.Module], what: str) -> str:
-        names = [name or type(part).__name__ for name, part in self.layers if isinstance(part, kind)]
-        return f" {what} active in evaluation mode: {', '.join(names[:3])}." if names else ""
 
 
 class _Linked(nn.Module):
@@ -282,6 +191,7 @@ class _Trial:
 
     def run_all(self, steps: int, queries: int, told: Callable[[int], None]) -> None:
         few, many = max(1, steps // LONGER), LONGER * steps
+        title = {count: f"PGD, {count} step{'s' * (count > 1)}" for count in (few, steps, many)}
         by_pgd = {count: partial(pgd, steps=count, seed=self.seed) for count in (few, steps, many)}
         done = 2
 
@@ -291,14 +201,16 @@ class _Trial:
             done += cost
             told(done)
 
-        run("pgd", f"PGD, {steps} steps", by_pgd[steps], self.right, self.epsilon, 2 * steps)
+        run("pgd", title[steps], by_pgd[steps], self.right, self.epsilon, 2 * steps)
         run("fgsm", "FGSM", fgsm, self.judged, self.epsilon, 2)
         for name, budget in {**self.budgets, "unbounded": 1.0}.items():
             if name != "pgd":
-                run(name, f"PGD, {steps} steps", by_pgd[steps], self.judged, budget, 2 * steps)
+                run(name, title[steps], by_pgd[steps], self.judged, budget, 2 * steps)
         # what follows asks about images that hold so far: only these are tried
         for name, count in (("shorter", few), ("longer", many)):
-            run(name, f"PGD, {count} steps", by_pgd[count], self.judged & ~self.any("pgd"), self.epsilon, 2 * count)
+            if count == steps:  # of one step there is no fourth
+                continue
+            run(name, title[count], by_pgd[count], self.judged & ~self.any("pgd"), self.epsilon, 2 * count)
         search = partial(square, steps=queries, seed=self.seed)
         run("square", f"Square, {queries} queries", search, self.right & ~self.any(*self.white), self.epsilon, queries)
 
@@ -325,10 +237,11 @@ class _Trial:
             return [Flag(name, False, moot, {}, judged=False) for name in FLAGS[5:]]
         open_N, few = self.judged & ~self.any("pgd"), max(1, steps // LONGER)
         one, some = (int((open_N & self.any(name)).sum()) for name in ("fgsm", "shorter"))
+        shorter = f", {some} to {few}" if few < steps else ""
         found = {
             "steps-hurt": (
                 open_N & self.any("fgsm", "shorter"),
-                f"{{}} fall to fewer steps but not to {steps}: {one} to one step (FGSM), {some} to {few}.",
+                f"{{}} fall to fewer steps but not to {steps}: {one} to one step (FGSM){shorter}.",
             ),
             "steps-missing": (
                 open_N & self.any("longer"),
@@ -360,30 +273,19 @@ class _Trial:
         return lost
 
 
-def _apart(one: Tensor, other: Tensor) -> Tensor:
-    """Rows that differ by more than rounding, bool `[N]`; what is not finite in both alike does not differ."""
-    limit = SAME * max(1.0, float(one.nan_to_num(0, 0, 0).abs().max()))
-    return ~torch.isclose(one, other, rtol=0, atol=limit, equal_nan=True).all(1)
-
-
-def _active(part: nn.Module) -> bool:
-    """A layer that is in training mode, or one that has no statistics but those of its batch."""
-    return part.training or (isinstance(part, nn.modules.batchnorm._NormBase) and part.running_mean is None)
-
-
 def _useless(slopes: Tensor) -> Tensor:
     flat = slopes.flatten(1)
     return ((flat == 0).all(1) | ~flat.isfinite().all(1)).cpu()
 
 
 def _check(epsilon: float, steps: int, queries: int, tolerance: float) -> None:
+    check_numbers(epsilon=epsilon, tolerance=tolerance)
     if not 0 < epsilon < 1:
         raise UserError(f"epsilon: it should lie between 0 and 1, but {epsilon:g} was given.")
     if not 0 <= tolerance < 1:
         raise UserError(f"tolerance: it should lie in 0 to 1, 1 excluded, but {tolerance:g} was given.")
-    for name, given in (("steps", steps), ("queries", queries)):
-        if given < 1:
-            raise UserError(f"{name}: it should be 1 or more, but {given} was given.")
+    check_count("steps", steps, 1)
+    check_count("queries", queries, 1)
 
 
 @contextmanager

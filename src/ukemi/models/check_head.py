@@ -35,8 +35,12 @@ def are_probabilities(outputs_NK: Tensor) -> bool:
 
 
 def gives_probabilities(model: nn.Module, images: Tensor) -> bool:
-    """Whether a model's outputs for the first two images are probabilities: a loss would take their softmax again."""
-    outputs = _forward(model, images[:2])
+    """Whether a model's outputs are probabilities: a loss would take their softmax again.
+
+    The first two images are asked, and their negatives: logits of one image may add up to 1 by chance.
+    """
+    few_NCHW = images[:2]
+    outputs = _forward(model, torch.cat([few_NCHW, 1 - few_NCHW]))
     return isinstance(outputs, Tensor) and outputs.ndim == 2 and are_probabilities(outputs)
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ukemi.errors import UserError
+from ukemi.schema import reason
 
 BUDGET = {"cpu": 3 * 2**17, "cuda": 3 * 2**23}
 """How many pixel values one pass may hold: 128 images of 3 x 32 x 32 on a processor, where larger ones fall out of its
@@ -93,10 +94,18 @@ def untouched(model: nn.Module, images: Tensor) -> Any:
         if images.requires_grad and "in-place" in str(error):  # nobody may write into a leaf: is that the reason?
             with torch.no_grad():
                 untouched(model, images.detach().clone())
+        if "type" in str(error) and (own := _weights_type(model)) not in (None, images.dtype):
+            said = f"images: they are {images.dtype}, but the model's weights are {own}; make them alike"
+            raise UserError(f"{said} ({reason(error)}).") from error
         raise
     if _writes(images) != before:
         raise UserError(WRITES)
     return outputs
+
+
+def _weights_type(model: nn.Module) -> torch.dtype | None:
+    """The type of the model's first weights."""
+    return next((weight.dtype for weight in model.parameters() if weight.is_floating_point()), None)
 
 
 def _writes(images: Tensor) -> int:

@@ -10,7 +10,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ukemi import randomness
+from ukemi.activations.recording import eager
+from ukemi.data import Data
 from ukemi.errors import UserError
+from ukemi.models.inference import home_of, scoring
 from ukemi.objectives.base import Objective, ObjectiveConfig, Outcome
 from ukemi.randomness import Stream
 from ukemi.schema import Fixed, Number
@@ -86,6 +89,15 @@ class ManifoldMixup(Mixup):
                 raise UserError(f"objective.layers: the model has no module {name!r}.")
         self.points = [known[name] for name in self.layers] or inner_points(model)
 
+    def rehearse(self, model: nn.Module, data: Data) -> None:
+        """Also a pass behind every layer."""
+        super().rehearse(model, data)
+        images = data.batch(torch.arange(min(2, len(data))), home_of(model)).images
+        share, other_N = torch.ones((), device=images.device), torch.arange(len(images), device=images.device)
+        for layer in self.points:
+            with scoring(model, images.device), eager(model), _mixing_behind(layer, share, other_N):
+                model(images)
+
     def plan(self, seed: int, epoch: int, steps: int) -> list[int]:
         """The layer of every step; 0 is the pixels."""
         u_S = randomness.uniform(torch.arange(steps), seed=seed, stream=Stream.MIXTURE, epoch=epoch).flatten()
@@ -94,7 +106,8 @@ class ManifoldMixup(Mixup):
     def forward(self, model: nn.Module, images: Tensor, share: Tensor, other_N: Tensor) -> Tensor:
         if not self.kind:
             return super().forward(model, images, share, other_N)
-        with _mixing_behind(self.points[self.kind - 1], share, other_N):
+        # hooks that come after a model was compiled are not looked for in it
+        with eager(model), _mixing_behind(self.points[self.kind - 1], share, other_N):
             return model(images).float()
 
 
@@ -122,8 +135,27 @@ def inner_points(model: nn.Module) -> list[nn.Module]:
 
 @contextmanager
 def _mixing_behind(layer: nn.Module, share: Tensor, other_N: Tensor) -> Iterator[None]:
-    hook = layer.register_forward_hook(lambda _module, _given, output: mixed(output, share, other_N))
+    """The layer's output is mixed where it comes first in a pass: mixed again it would no longer fit the labels."""
+    seen = False
+
+    def mix(_layer: nn.Module, _given: object, output: object) -> Tensor | None:
+        nonlocal seen
+        if seen:
+            return None
+        if not isinstance(output, Tensor):
+            raise UserError(f"objective.layers: {_said(layer)} gives a {type(output).__name__}, which can't be mixed.")
+        seen = True
+        return mixed(output, share, other_N)
+
+    hook = layer.register_forward_hook(mix)
     try:
         yield
     finally:
         hook.remove()
+    if not seen:
+        raise UserError(f"objective.layers: {_said(layer)} takes no part in a forward pass; name others.")
+
+
+def _said(layer: nn.Module) -> str:
+    """A layer as messages name it: its first line, Linear(in_features=8, out_features=7, bias=True)."""
+    return repr(layer).partition("(\n")[0]

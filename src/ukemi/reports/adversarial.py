@@ -168,8 +168,9 @@ def attack_glance(report: AttackReport) -> list[str]:
     images, known, fooled = len(found.right), int(found.right.sum()), int(found.fooled.sum())
     said = [
         f"Of {words.plural(images, 'image')} of {report.made.data}, {words.count(known)}"
-        f" {'is' if known == 1 else 'are'} recognised; {title_of(report.result.config)} fools the model on"
-        f" {words.count(fooled)} of these."
+        f" {'is' if known == 1 else 'are'} recognised"
+        + f"; {title_of(report.result.config)} fools the model on {words.count(fooled)} of these" * bool(known)
+        + "."
     ]
     if isfinite(found.median_distance):
         said.append(f"Half of them are no further than {distance_said(found)} from the image they were made of.")

@@ -13,7 +13,8 @@ ENOUGH = 0.95
 
 
 def notes(images: int, not_finite: int, attacks: Sequence[AttackResult], settings: Mapping[str, Any]) -> list[str]:
-    """Sentences on a training that is not finished, on logits that are not finite, and on attacks that gave up."""
+    """Sentences on a training that is not finished, on logits that are not finite, on attacks without an image,
+    and on those that gave up."""
     said = []
     if settings.get("unfinished"):
         said.append(f"The weights are those of {settings['unfinished']}.")
@@ -27,6 +28,8 @@ def notes(images: int, not_finite: int, attacks: Sequence[AttackResult], setting
             f"The model gives NaN or infinite logits for {words.count(not_finite)} of {words.plural(images, 'image')};"
             " these count as wrong."
         )
+    if attacks and not any(bool(one.found.right.any()) for one in attacks):
+        said.append("No image is recognised, so nothing was attacked.")
     return [*said, *_gave_up(attacks)]
 
 

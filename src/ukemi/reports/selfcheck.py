@@ -10,7 +10,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from ukemi.measures.reliability import Flag, Run, Selfcheck
+from ukemi.measures.outputs import Flag
+from ukemi.measures.reliability import Run, Selfcheck
 from ukemi.reports import charts, words
 from ukemi.reports.charts import Series
 from ukemi.reports.curves import Curves
