@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -30,6 +31,20 @@ def net():
 def plain():
     torch.manual_seed(0)
     return nn.Sequential(nn.AvgPool2d(4), nn.Flatten(), nn.Linear(49, 10))
+
+def dull():
+    made = plain()
+    made[-1].weight.data.zero_()
+    made[-1].bias.data[:] = torch.arange(10) == 11  # never right where class 0 has no image
+    return made
+
+class Patches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.relu, self.head = nn.Linear(28, 8), nn.ReLU(), nn.Linear(8, 10)
+
+    def forward(self, images):
+        return self.head(self.relu(self.layer(images.reshape(-1, 28))).view(len(images), -1, 8).mean(1))
 
 def sure():
     return nn.Sequential(*net(), nn.Softmax(1))
@@ -143,6 +158,32 @@ def test_a_set_is_never_taken_for_the_benign_images(command: list[str], file: st
     else:
         rows = {row["source"]: row for row in found["sources"]}
         assert rows["benign"]["images"] == 60 and rows["benign"]["accuracy"] > 0 == rows["./benign"]["accuracy"]
+
+
+def test_a_model_that_recognises_nothing_is_profiled_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """Only what is recognised can be turned: attacks and fuzzers have rows without an image."""
+    test = load("fashion-mini").test
+    some = test.batch((test.labels > 0).nonzero().flatten()[:40], "cpu")
+    images, labels = (some.images.mul(255).byte()[:, 0].numpy(), some.labels.numpy())
+    np.savez("some.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
+    flags = ["--model", "unsure_nets:dull", "--data", "some.npz", *GIVEN, *FEW, "--attacks", "fgsm", "--keep-fuzzed"]
+    assert run(["uncertainty", *flags, "--out", "o"]) == 0, capsys.readouterr().err
+    rows = json.loads(Path("o/uncertainty.json").read_text())["sources"]
+    images_of = {row["source"]: row["images"] for row in rows}
+    assert images_of == {"benign": 40, "natural t3": 40, "fgsm": 0, "deephunter": 0, "tensorfuzz": 0}
+    assert len(read_set(Path("o/tensorfuzz.safetensors"))) == rows[0]["accuracy"] == 0
+
+
+def test_layers_that_fuzzers_cannot_read_are_named_before_the_long_work(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = [*own("Patches"), *FEW, "--passes", "4", "--attacks", "fgsm", "--epsilon", "0.3"]
+    assert run(["defend", *flags, *GIVEN[:4], "--out", "d"]) == 0
+    assert "left out: adversarial-classifier (activations: every layer should give one" in capsys.readouterr().out
+    monkeypatch.setattr("ukemi.cli.uncertain.turned_by", None)  # attacks: never reached
+    assert run(["uncertainty", *flags, "--out", "o"]) == 2
+    assert "ukemi: fuzzers: every layer should give one row per image" in capsys.readouterr().err
+    assert not Path("o").exists()
 
 
 def test_what_a_fuzzer_kept_stands_apart_from_what_is_attacked(capsys: pytest.CaptureFixture[str]) -> None:
