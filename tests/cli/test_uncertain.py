@@ -16,6 +16,9 @@ from ukemi.cli.uncertainty import UncertaintyConfig
 from ukemi.data import load
 from ukemi.measures.attacks import under_attack
 from ukemi.models.own import load_own
+from ukemi.training import TrainConfig
+from ukemi.training.checkpoints import write_checkpoint
+from ukemi.training.run import Run
 from ukemi.training.sets import Recorder, read_set, write_set
 from ukemi.uncertainty import measured, uncertainty_of
 from ukemi.uncertainty.generation import CONFIRM
@@ -45,6 +48,9 @@ class Patches(nn.Module):
 
     def forward(self, images):
         return self.head(self.relu(self.layer(images.reshape(-1, 28))).view(len(images), -1, 8).mean(1))
+
+def coloured():
+    return nn.Sequential(nn.Conv2d(3, 10, 28), nn.Flatten())
 
 def sure():
     return nn.Sequential(*net(), nn.Softmax(1))
@@ -184,6 +190,21 @@ def test_layers_that_fuzzers_cannot_read_are_named_before_the_long_work(
     assert run(["uncertainty", *flags, "--out", "o"]) == 2
     assert "ukemi: fuzzers: every layer should give one row per image" in capsys.readouterr().err
     assert not Path("o").exists()
+
+
+def test_a_member_that_takes_other_images_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    config = TrainConfig(model="unsure_nets:coloured", out=Path("odd"))
+    write_checkpoint(Run.start(config).weights_path, {}, {"classes": list(load("fashion-mini").classes)})
+    flags = [*GIVEN[:4], "--device", "cpu", "--attacks", "fgsm", "--ensemble", "odd", "--out", "o"]
+    assert run(["uncertainty", *own("net"), *flags]) == 2
+    assert "ukemi: ensemble: odd: it can't take images of 1×28×28" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["uncertainty", *BARE], ["generate", *QUICK], ["defend", "--defences", "jpeg"]])
+def test_brackets_in_a_path_are_part_of_it(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    for out in ("o[red]", "o[/bold]"):
+        assert run([*command, *own("net"), *GIVEN, *FEW, "--attacks", "fgsm", "--out", out]) == 0
+        assert f"page:    {out}/page.html" in capsys.readouterr().out
 
 
 def test_what_a_fuzzer_kept_stands_apart_from_what_is_attacked(capsys: pytest.CaptureFixture[str]) -> None:

@@ -90,7 +90,7 @@ def run(arguments: list[str]) -> int:
     )
     out = _out(config)
     reports.write_uncertainty(out, seen)
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     console.print(reports.pattern_table(profiled))
     console.print(reports.auroc_table(profiled))
     console.print(f"expected calibration error {profiled.reliability().expected_error:.4f}")
