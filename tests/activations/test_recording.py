@@ -142,6 +142,30 @@ def test_walking_over_data_gives_every_row_and_leaves_no_trace(tiny_net: nn.Modu
     assert torch.equal(batch.index, data.index[few]) and torch.allclose(means[0], expected[few], atol=1e-6)
 
 
+class Rows(nn.Module):
+    """Its first layer gives rows of pixels as images, its second one row per image; a third is never asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.idle = nn.ReLU(), nn.Tanh(), nn.GELU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x.reshape(-1, 2)).view(-1, 4))
+
+
+def test_rows_that_are_no_images_are_refused_where_they_are_wanted() -> None:
+    data = labelled(torch.rand(3, 1, 2, 2), torch.tensor([0, 1, 0]))
+    with pytest.raises(UserError, match=r"activations: every layer .* but 256 images gave 512, 256 rows\."):
+        list(over_data(Rows(), data, unit_mean))
+    ((_, (means,)),) = over_data(Rows(), data, unit_mean, last=True)
+    assert torch.equal(means, data.images[torch.arange(3)].flatten(1).tanh())
+    silent = nn.Sequential(nn.Flatten())
+    silent.add_module("unused", nn.ReLU())
+    silent.forward = lambda x: x.flatten(1)  # type: ignore[method-assign]
+    with pytest.raises(UserError, match="none of the model's layers that have neurons takes part"):
+        list(over_data(silent, data, unit_mean))
+
+
 def test_a_model_without_parameters_can_be_walked() -> None:
     data = labelled(torch.rand(3, 1, 2, 2), torch.tensor([0, 1, 0]))
     ((_, means),) = over_data(nn.Sequential(nn.Flatten(), nn.Tanh()), replace(data), unit_mean)

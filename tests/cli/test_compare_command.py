@@ -73,7 +73,8 @@ def test_a_toml_file_and_flags_on_top(capsys: pytest.CaptureFixture[str]) -> Non
     found = json.loads(Path("there/comparison.json").read_text())
     assert found["baseline"] == "worst" and found["cases"][0]["case"] == "smooth" and found["settings"]["images"] == 10
     assert found["cases"][0]["pairs"][0]["t_interval_95_over_seeds"] is None
-    assert found["settings"]["cases"] == [{"name": "smooth", "grids": [], "images": None, "smoothing": 0.1}]
+    told = {"name": "smooth", "grids": [], "images": None, "printed": {}, "smoothing": 0.1}
+    assert found["settings"]["cases"] == [told]
     for path in Path("there/runs").glob("*/config.toml"):  # what stands in a case reaches its trainings
         assert {"smoothing = 0.1", "batch_size = 32"} <= set(path.read_text().splitlines())
     assert "Own" in Path("there/page.html").read_text()

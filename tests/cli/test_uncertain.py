@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -15,6 +16,9 @@ from ukemi.cli.uncertainty import UncertaintyConfig
 from ukemi.data import load
 from ukemi.measures.attacks import under_attack
 from ukemi.models.own import load_own
+from ukemi.training import TrainConfig
+from ukemi.training.checkpoints import write_checkpoint
+from ukemi.training.run import Run
 from ukemi.training.sets import Recorder, read_set, write_set
 from ukemi.uncertainty import measured, uncertainty_of
 from ukemi.uncertainty.generation import CONFIRM
@@ -30,6 +34,23 @@ def net():
 def plain():
     torch.manual_seed(0)
     return nn.Sequential(nn.AvgPool2d(4), nn.Flatten(), nn.Linear(49, 10))
+
+def dull():
+    made = plain()
+    made[-1].weight.data.zero_()
+    made[-1].bias.data[:] = torch.arange(10) == 11  # never right where class 0 has no image
+    return made
+
+class Patches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.relu, self.head = nn.Linear(28, 8), nn.ReLU(), nn.Linear(8, 10)
+
+    def forward(self, images):
+        return self.head(self.relu(self.layer(images.reshape(-1, 28))).view(len(images), -1, 8).mean(1))
+
+def coloured():
+    return nn.Sequential(nn.Conv2d(3, 10, 28), nn.Flatten())
 
 def sure():
     return nn.Sequential(*net(), nn.Softmax(1))
@@ -143,6 +164,47 @@ def test_a_set_is_never_taken_for_the_benign_images(command: list[str], file: st
     else:
         rows = {row["source"]: row for row in found["sources"]}
         assert rows["benign"]["images"] == 60 and rows["benign"]["accuracy"] > 0 == rows["./benign"]["accuracy"]
+
+
+def test_a_model_that_recognises_nothing_is_profiled_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """Only what is recognised can be turned: attacks and fuzzers have rows without an image."""
+    test = load("fashion-mini").test
+    some = test.batch((test.labels > 0).nonzero().flatten()[:40], "cpu")
+    images, labels = (some.images.mul(255).byte()[:, 0].numpy(), some.labels.numpy())
+    np.savez("some.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
+    flags = ["--model", "unsure_nets:dull", "--data", "some.npz", *GIVEN, *FEW, "--attacks", "fgsm", "--keep-fuzzed"]
+    assert run(["uncertainty", *flags, "--out", "o"]) == 0, capsys.readouterr().err
+    rows = json.loads(Path("o/uncertainty.json").read_text())["sources"]
+    images_of = {row["source"]: row["images"] for row in rows}
+    assert images_of == {"benign": 40, "natural t3": 40, "fgsm": 0, "deephunter": 0, "tensorfuzz": 0}
+    assert len(read_set(Path("o/tensorfuzz.safetensors"))) == rows[0]["accuracy"] == 0
+
+
+def test_layers_that_fuzzers_cannot_read_are_named_before_the_long_work(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = [*own("Patches"), *FEW, "--passes", "4", "--attacks", "fgsm", "--epsilon", "0.3"]
+    assert run(["defend", *flags, *GIVEN[:4], "--out", "d"]) == 0
+    assert "left out: adversarial-classifier (activations: every layer should give one" in capsys.readouterr().out
+    monkeypatch.setattr("ukemi.cli.uncertain.turned_by", None)  # attacks: never reached
+    assert run(["uncertainty", *flags, "--out", "o"]) == 2
+    assert "ukemi: fuzzers: every layer should give one row per image" in capsys.readouterr().err
+    assert not Path("o").exists()
+
+
+def test_a_member_that_takes_other_images_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    config = TrainConfig(model="unsure_nets:coloured", out=Path("odd"))
+    write_checkpoint(Run.start(config).weights_path, {}, {"classes": list(load("fashion-mini").classes)})
+    flags = [*GIVEN[:4], "--device", "cpu", "--attacks", "fgsm", "--ensemble", "odd", "--out", "o"]
+    assert run(["uncertainty", *own("net"), *flags]) == 2
+    assert "ukemi: ensemble: odd: it can't take images of 1×28×28" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["uncertainty", *BARE], ["generate", *QUICK], ["defend", "--defences", "jpeg"]])
+def test_brackets_in_a_path_are_part_of_it(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    for out in ("o[red]", "o[/bold]"):
+        assert run([*command, *own("net"), *GIVEN, *FEW, "--attacks", "fgsm", "--out", out]) == 0
+        assert f"page:    {out}/page.html" in capsys.readouterr().out
 
 
 def test_what_a_fuzzer_kept_stands_apart_from_what_is_attacked(capsys: pytest.CaptureFixture[str]) -> None:

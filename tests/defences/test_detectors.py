@@ -63,9 +63,22 @@ def test_mutation_testing_asks_every_mutant(net: nn.Module, few: Tensor, benign:
         mutant = deepcopy(net)
         with torch.no_grad():
             for name, weight in mutant.named_parameters():
-                weight += detector.size * detector._noise[name][number]
+                weight.copy_(detector.mutant(number).get(name, weight))
         changed += mutant(few).argmax(1) != net(few).argmax(1)
     assert torch.allclose(detector.scores(few).float(), changed / 6) and 0 < float(changed.sum()) < 6 * len(few)
+
+
+def test_mutants_are_drawn_one_by_one_with_each_weights_own_deviation(net: nn.Module, benign: Data) -> None:
+    detector = Mutating(net, benign, 6)
+    weights, (first, second) = net.state_dict(), (detector.mutant(number) for number in range(2))
+    assert first.keys() == {name for name, weight in weights.items() if weight.numel() > 1}
+    for name, weight in first.items():
+        noise, deviation = weight - weights[name], weights[name].std()
+        assert not torch.equal(weight, second[name]) and torch.equal(weight, detector.mutant(0)[name])
+        if weight.numel() > 1000:
+            assert float(noise.std() / (detector.size * deviation)) == pytest.approx(1, abs=0.1)
+    # the noise of all mutants would take the memory of as many models
+    assert not [kept for kept in vars(detector).values() if isinstance(kept, Tensor | dict | list)]
 
 
 def test_both_kinds_weigh_the_same_to_the_classifier(net: nn.Module, few: Tensor, benign: Data) -> None:

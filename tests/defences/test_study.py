@@ -1,19 +1,22 @@
 """What gets past defences: counted as a slow loop counts it."""
 
 from dataclasses import replace
+from io import StringIO
 from math import inf, isnan
 
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 
 from ukemi import UserError
 from ukemi.data import Data, DataSet
-from ukemi.defences import Detector, Squeezing, Transformed, study
+from ukemi.defences import DEFENCES, Detector, Squeezing, Transformed, study
 from ukemi.defences.study import Judged, Study
 from ukemi.defences.transforms import bit_depth
 from ukemi.measures.uncertainty import Profile, Profiled, profile
-from ukemi.reports.defences import DefenceReport, _glance, _times
+from ukemi.reports import words
+from ukemi.reports.defences import DefenceReport, _glance, _times, defence_table
 from ukemi.uncertainty import DropoutPasses, Thresholds, patterns_of
 
 
@@ -113,6 +116,24 @@ def test_the_mean_ratio_says_over_how_many_defences_it_is(profiled: Profile) -> 
     ):
         said = _glance(DefenceReport("net", Study(profiled, judged), "given", {}, "cpu", 1.0))
         assert over in said[1] and ("that some of LH pass" in said[1]) == (judged[1] is common_stopped)
+
+
+def test_one_defence_is_not_compared_with_itself(profiled: Profile) -> None:
+    judged = Judged("a", "hardening", 1.0, 0.0, {one.name: ~one.right for one in profiled.sources[1:]})
+    said = _glance(DefenceReport("net", Study(profiled, (judged,)), "given", {}, "cpu", 1.0))
+    assert said[0] == f"Of the inputs that fool the bare model 100.0{words.THIN}% pass a."
+    assert f"pass 0{words.THIN}% more often" in said[1]
+
+
+def test_the_names_of_defences_stay_whole_beside_all_kinds_of_sources(profiled: Profile) -> None:
+    more = replace(profiled, sources=(*profiled.sources, replace(profiled.sources[1], name="made")))
+    fooling = {one.name: ~one.right for one in more.sources[1:]}
+    judged = tuple(Judged(name, "detector", 1.0, 0.0, fooling) for name in DEFENCES)
+    kinds = dict(zip(fooling, ("attacked", "fuzzed", "generated"), strict=True))
+    console = Console(width=80, record=True, file=StringIO())
+    console.print(defence_table(Study(more, judged), kinds))
+    printed = console.export_text()
+    assert all(f" {name} " in printed for name in DEFENCES) and max(map(len, printed.splitlines())) <= 80
 
 
 def test_a_ratio_without_end_is_shown_as_one() -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ukemi import UserError
 from ukemi.activations import recording, scaled_means, unit_means
 from ukemi.data import Data, DataSet
-from ukemi.fitness import MultisectionCoverage, NeuronCoverage
+from ukemi.fitness import LikelihoodSurprise, MultisectionCoverage, NeuronCoverage
 
 
 @pytest.fixture
@@ -93,6 +93,15 @@ def test_one_unit_in_closed_form(data: Data) -> None:
     fitness.begin_epoch(relu, few, 0)
     asked = torch.tensor([0.05, 0.15, 0.25, 0.5, 0.95], dtype=torch.float64)[:, None, None, None].expand(5, 1, 28, 28)
     assert fitness(scored_by(relu, asked, torch.zeros(5).long())).tolist() == [0, 0, 1, 1, 0]
+
+
+def test_layers_without_a_row_per_image_are_refused_before_training(data: Data) -> None:
+    shaped = nn.Sequential(nn.Unflatten(2, (4, 7)), nn.Flatten(0, 2), nn.ReLU(), nn.Unflatten(0, (-1, 4)), nn.Flatten())
+    net = nn.Sequential(shaped, nn.Linear(784, 10), nn.Tanh()).double()
+    for fitness in (NeuronCoverage(), MultisectionCoverage()):
+        with pytest.raises(UserError, match=r"one row per image .*, but 256 images gave 1024, 256 rows"):
+            fitness.check(net, data)
+    LikelihoodSurprise().check(net, data)  # looks at the last layer only
 
 
 def test_wrong_settings_are_named() -> None:

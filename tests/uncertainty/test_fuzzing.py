@@ -90,7 +90,7 @@ def test_a_small_corpus_is_picked_from_more_than_once(dropping: nn.Module, recog
     assert set(found.index.tolist()) == {int(one.index[0])} and len(found.images) > 3
 
 
-def test_nothing_recognised_is_an_error(recognised: Data) -> None:
+def test_of_nothing_recognised_nothing_is_kept(recognised: Data) -> None:
     class Wrong(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -99,8 +99,43 @@ def test_nothing_recognised_is_an_error(recognised: Data) -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.relu(x.flatten(1)[:, :10]) * torch.nan
 
-    with pytest.raises(UserError, match="recognises none of the images"):
-        fuzz(Wrong(), recognised, Sections(Wrong(), recognised), FEW)
+    found = fuzz(Wrong(), recognised, Sections(Wrong(), recognised), FEW)
+    assert len(found.as_data(recognised, turned=False)) == found.evaluations == 0 and found.coverage == ()
+    assert found.images.shape == (0, 1, 28, 28) and found.genes.shape == (0, len(T6))
+
+
+class Tokens(nn.Module):
+    """Four neurons whose rows are patches, tokens before images, or images."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.relu, self.late = kind, nn.ReLU(), nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = x[:, 0, :8, :4]
+        if self.kind == "patches":
+            seen = self.relu(tokens.reshape(-1, 4)).view(-1, 8, 4).mean(1)
+        elif self.kind == "tokens first":
+            seen = self.relu(tokens.transpose(0, 1)).mean(0)
+        else:
+            seen = self.relu(tokens).mean(1)
+        return self.late(seen)
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_layers_that_give_no_row_per_image_are_named(name: str, recognised: Data) -> None:
+    for kind, rows in (("patches", "2048, 256"), ("tokens first", "8, 256")):
+        with pytest.raises(UserError, match=f"one row per image .*, but 256 images gave {rows} rows"):
+            GUIDES[name](Tokens(kind), recognised)
+        with pytest.raises(UserError, match=f"256 images gave {rows} rows"):
+            fuzz(Tokens(kind), told(recognised, Tokens(kind)), Noting(), FEW)
+    fuzz(Tokens("images"), told(recognised, Tokens("images")), GUIDES[name](Tokens("images"), recognised), FEW)
+
+
+def told(data: Data, model: nn.Module) -> Data:
+    """The data with the labels that the model gives."""
+    images = data.batch(torch.arange(len(data)), "cpu").images
+    return Data(images, model(images).argmax(1), data.classes, data.index, data.identities)
 
 
 class Noting:

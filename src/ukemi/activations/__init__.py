@@ -2,7 +2,7 @@
 
 from ukemi.activations.coverage import scaled_mean, scaled_means, sections, unit_mean, unit_means
 from ukemi.activations.gradcam import grad_cam
-from ukemi.activations.recording import layers_of, over_data, recording
+from ukemi.activations.recording import check_rows, layers_of, over_data, recording
 from ukemi.activations.surprise import (
     Densities,
     Neighbours,
@@ -15,6 +15,7 @@ from ukemi.activations.surprise import (
 __all__ = [
     "Densities",
     "Neighbours",
+    "check_rows",
     "densities",
     "distance_surprise",
     "grad_cam",

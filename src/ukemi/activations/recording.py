@@ -1,6 +1,6 @@
 """The outputs of a network's layers during a forward pass: the neurons of coverage and surprise."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
 import torch
@@ -64,6 +64,18 @@ def recording(model: nn.Module, keep: Keep = torch.clone) -> Iterator[list[Tenso
         yield outputs
 
 
+def check_rows(outputs: Sequence[Tensor], images: int) -> None:
+    """Refuses layers that do not give one row per image: patches or tokens in their place would be taken for images."""
+    if not outputs:
+        raise UserError("activations: none of the model's layers that have neurons takes part in its answers.")
+    rows = [len(output) for output in outputs]
+    if any(count != images for count in rows):
+        raise UserError(
+            f"activations: every layer should give one row per image (attention with batch_first=True, patches behind"
+            f" the images), but {images} images gave {', '.join(map(str, rows))} rows."
+        )
+
+
 def eager(model: nn.Module) -> AbstractContextManager[object]:
     """Compiled code does not look for hooks that came after it: while we record, such a model runs uncompiled."""
     compiled = any(
@@ -74,10 +86,10 @@ def eager(model: nn.Module) -> AbstractContextManager[object]:
 
 
 def over_data(
-    model: nn.Module, data: Data, keep: Keep, positions: Tensor | None = None
+    model: nn.Module, data: Data, keep: Keep, positions: Tensor | None = None, *, last: bool = False
 ) -> Iterator[tuple[Batch, list[Tensor]]]:
     """Walks over the samples of `data` (those at `positions`) in their order: each batch, and what `keep` kept of its
-    rows, layer by layer.
+    rows, layer by layer; with `last` of the layer that ran last only.
 
     Evaluation mode, no gradient, chunks of one shape; the model, its statistics and the random state stay as they are.
     """
@@ -87,5 +99,7 @@ def over_data(
     for batch in data.batches(positions.split(chunk), device):
         with scoring(model, device), recording(model, keep) as outputs:
             model(padded(batch.images, chunk))
+        wanted = outputs[-1:] if last else outputs
+        check_rows(wanted, chunk)
         # outside inference mode: ordinary tensors
-        yield batch, [output[: len(batch.labels)].clone() for output in outputs]
+        yield batch, [output[: len(batch.labels)].clone() for output in wanted]

@@ -76,7 +76,7 @@ def run(arguments: list[str]) -> int:
     out = _out(config)
     write_set(out / SET, made)
     reports.write_attack(out, seen)
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     console.print(reports.attack_table(result))
     for note in reports.attack_notes(seen):
         console.print(note, style="yellow", markup=False)

@@ -39,7 +39,7 @@ def compared(config: CompareConfig, command: str, notes: Sequence[str] = ()) -> 
     if config.engine == "ray":
         notes = [*notes, "Times were taken on a Ray cluster, whose machines runs may have shared."]
     reports.write_comparison(config.out, found, command=command, notes=notes)
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     for sentence in (*reports.comparison_answer(found), *notes):
         console.print(sentence, markup=False)
     for table in reports.comparison_tables(found, console.width):

@@ -80,7 +80,7 @@ class NullConfig(Schema):
 def run_dare(config: DareConfig) -> Run:
     if config.run is None:
         raise UserError("repair: a run folder is needed: ukemi repair dare RUN.")
-    run, console = Run(config.run), Console(highlight=False)
+    run, console = Run(config.run), Console(highlight=False, markup=False)
     done = _repaired(config, run)
     about = read_about(done)
     console.print(_table(about))

@@ -84,7 +84,7 @@ def run(arguments: list[str]) -> int:
     )
     out = _out(config)
     reports.write_defences(out, seen)
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     kinds = {name: _kind(saved.get(name)) for name in judged.fooling()}
     console.print(reports.defence_table(judged, kinds))
     for name, why in left_out.items():

@@ -36,7 +36,7 @@ class DemoConfig(Schema):
 def run(arguments: list[str]) -> int:
     config = parse(DemoConfig, arguments, "demo")
     out = _fresh(config.out)
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     console.print(f"Training one network {len(SHOWN)} times on fashion-mini: 6,000 images, {config.epochs} epochs.")
     evaluations = [_walk(name, config, out) for name in SHOWN]
     page = out / "page.html"

@@ -45,7 +45,7 @@ def run_enhance(config: EnhanceConfig) -> Run:
             console.print(what, style="dim")
 
     done = enhance(Run(config.run), config.sets, config.told(), out=config.out, device=config.device, report=report)
-    Console(highlight=False).print(_table(done))
+    Console(highlight=False, markup=False).print(_table(done))
     return done.run
 
 

@@ -156,7 +156,7 @@ def run(arguments: list[str]) -> int:
     checks = reports.checks_of(evaluation, limits)
     if config.junit is not None:
         reports.write_junit(config.junit, checks)
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     console.print(reports.table([evaluation]))
     if attacked:
         write_whole(out / "attacks.csv", as_csv([reports.attack_row(one) for one in attacked]).encode())
@@ -170,7 +170,7 @@ def run(arguments: list[str]) -> int:
         console.print(f"attacks: {out / 'attacks.csv'}", soft_wrap=True)
     missed = [check for check in checks if not check.passed]
     for check in missed:
-        console.print(f"[red]{check.name} {check.value:.4f} is under {check.limit:g}[/]")
+        console.print(f"{check.name} {check.value:.4f} is under {check.limit:g}", style="red")
     return 1 if missed else 0
 
 

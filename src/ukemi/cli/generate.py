@@ -94,7 +94,7 @@ def run(arguments: list[str]) -> int:
         seed=config.seed,
     )
     reports.write_generation(out, seen)
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     console.print(reports.generation_table(made))
     console.print(
         f"set:     {out / SET}\nnumbers: {out / 'generation.json'}\npage:    {out / 'page.html'}", soft_wrap=True

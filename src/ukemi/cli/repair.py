@@ -136,7 +136,7 @@ def _retrain(config: RetrainConfig) -> int:
                 progress.stop()  # the training that follows has a bar of its own
 
         done = retrain(Run(config.run), epochs=config.epochs, out=config.out, device=config.device, report=told)
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
     console.print(f"{done.fooling:,} of {done.samples:,} samples have a variant that fools the model; they were added.")
     console.print(
         f"{done.forwards:,} forward passes found them; SENSEI would have spent {done.search:,} in as many epochs."
@@ -147,7 +147,7 @@ def _retrain(config: RetrainConfig) -> int:
 def _told(finished: Run, origin: Path | None = None) -> int:
     """Says where everything is; with the run that was repaired, also how accurate both are."""
     page = write_page(finished, Run.config_of(finished.folder))
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
     if origin is not None:
         (before, after), test = models_and_test(Run(origin), finished)
         shares = [percent(accuracy(model, test, home_of(model))[0]) for model in (before, after)]

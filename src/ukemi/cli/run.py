@@ -82,7 +82,7 @@ def conducted(config: ExperimentConfig, said: str, notes: Sequence[str]) -> Find
     if config.jobs > 1:
         notes = [*notes, f"Times were taken while {config.jobs} cells shared the machine."]
     reports.write_experiment(config.out, found, command=said, notes=notes)
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     for sentence in (*reports.experiment_answer(found), *notes, reports.size_said(found)):
         console.print(sentence, markup=False)
     for table in reports.experiment_tables(found, console.width):

@@ -90,7 +90,7 @@ def run(arguments: list[str]) -> int:
         seconds=monotonic() - began,
         device=str(device),
     )
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     console.print(reports.search_table(found))
     console.print(f"numbers: {out / 'search.json'}\npage:    {out / 'page.html'}", soft_wrap=True)
     return 0

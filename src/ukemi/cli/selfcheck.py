@@ -68,7 +68,7 @@ def run(arguments: list[str]) -> int:
         seconds=monotonic() - began,
         device=str(device),
     )
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     console.print(selfcheck_table(found))
     console.print(f"numbers: {out / 'selfcheck.json'}\npage:    {out / 'page.html'}", soft_wrap=True)
     return 1 if found.raised else 0

@@ -83,7 +83,7 @@ def run(arguments: list[str]) -> int:
     settings = {**named, **own, "split": config.split, "images": len(samples), "profiled images": len(baseline)}
     title = str(config.run or config.model)
     reports.write_slices_report(out, found, title=title, settings=settings, seconds=seconds, device=str(device))
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     console.print(reports.slices_table(found))
     paths = f"slices:  {out / FILE}\nnumbers: {out / 'slices.json'}\npage:    {out / 'slices.html'}"
     console.print(paths, soft_wrap=True)

@@ -35,7 +35,7 @@ def run(arguments: list[str]) -> int:
     with reports.made_by(["train", *arguments]):
         page = write_page(finished, config)
     last = finished.read_log()[-1]
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
     if "validation_accuracy" in last:
         console.print(f"validation accuracy {last['validation_accuracy']:.1%}", end="")
         robust = last.get("robust_accuracy")
@@ -59,7 +59,7 @@ def _chosen(config: TrainConfig) -> TrainConfig:
     with bar("mutators", 1) as report:
         choice = choose_mutator(config, report=report)
     write_choice(config.folder(), choice)
-    Console(highlight=False).print(reports.choice_table(choice))
+    Console(highlight=False, markup=False).print(reports.choice_table(choice))
     return choice.config
 
 

@@ -259,7 +259,8 @@ def finds_thresholds(config: UncertainConfig) -> bool:
 def _member(path: Path, model: nn.Module, data: Data) -> nn.Module:
     """A further model: of a run, or the same network with other weights."""
     if path.is_dir():
-        member, known = trained_model(Run(path), Run.config_of(path), data)
+        with field_called(f"ensemble: {path}", "model"):
+            member, known = trained_model(Run(path), Run.config_of(path), data)
         if known.classes != data.classes:
             raise UserError(
                 f"ensemble: {path} knows the classes {_few(known.classes)}, but the model {_few(data.classes)}; their"

@@ -32,6 +32,7 @@ from ukemi.spaces import space_of
 from ukemi.training.checkpoints import check_folder
 from ukemi.training.sets import AdversarialSet, as_data, fuzzed_set, read_set, weights_hash, write_set
 from ukemi.uncertainty import GUIDES, fuzz
+from ukemi.uncertainty.fuzzing import Guide
 
 
 class UncertaintyConfig(UncertainConfig):
@@ -48,7 +49,7 @@ class UncertaintyConfig(UncertainConfig):
     variants: str | None = "t3"
     """Also one random natural variant of every image, from this space (None leaves it out)."""
     fuzzers: tuple[Literal["deephunter", "tensorfuzz"], ...] = ("deephunter", "tensorfuzz")
-    """Also what these fuzzers turn from right to wrong."""
+    """Also what these fuzzers turn from right to wrong (none named: no fuzzer)."""
     keep_fuzzed: bool = False
     """Save all that the fuzzers kept, as sets beside the page: FUZZER.safetensors."""
     sets: tuple[Path, ...] = ()
@@ -65,8 +66,9 @@ def run(arguments: list[str]) -> int:
     began = monotonic()
     with brought_to_ranks(config, config.images, apart=finds_thresholds(config)) as found:
         kept = kept_of(saved, found)  # before the long work: they may be another model's
+        guides = _guides(config, found)
         thresholds, found_by = thresholds_of(config, found)
-        groups = _groups(config, found, kept)
+        groups = _groups(config, found, kept, guides)
         kinds = {"confidence": config.confidence, "against": config.against}
         with bar("passes", sum(map(len, groups.values()))) as report:
             profiled = profile(found.source, groups, thresholds, report=report, ranks=found.ranks, **kinds)  # type: ignore[arg-type]
@@ -88,7 +90,7 @@ def run(arguments: list[str]) -> int:
     )
     out = _out(config)
     reports.write_uncertainty(out, seen)
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     console.print(reports.pattern_table(profiled))
     console.print(reports.auroc_table(profiled))
     console.print(f"expected calibration error {profiled.reliability().expected_error:.4f}")
@@ -115,16 +117,23 @@ def _check(config: UncertaintyConfig) -> dict[str, AdversarialSet]:
     return saved
 
 
-def _groups(config: UncertaintyConfig, found: Brought, kept: dict[str, Data]) -> dict[str, Data]:
+def _guides(config: UncertaintyConfig, found: Brought) -> dict[str, Guide]:
+    """What guides each fuzzer; a network may show no neurons to guide by."""
+    with field_called("fuzzers", "activations"):
+        return {name: GUIDES[name](found.model, found.validation) for name in config.fuzzers}
+
+
+def _groups(
+    config: UncertaintyConfig, found: Brought, kept: dict[str, Data], guides: dict[str, Guide]
+) -> dict[str, Data]:
     groups = {BENIGN: found.data}
     if config.variants is not None:
         space = space_of(config.variants)
         groups[f"natural {space.name}"] = natural_variants(found.model, found.data, space, seed=config.seed)
     for name, attack in attacks_of(config).items():
         groups[name] = turned(found.model, found.data, attack, config.seed, name, found.ranks)
-    for name in config.fuzzers:
+    for name, guide in guides.items():
         with bar(name, 1) as report:
-            guide = GUIDES[name](found.model, found.validation)
             # what is new depends on all that came before: not to be divided, so the first rank's counts for all
             made = found.ranks.every(fuzz(found.model, found.data, guide, seed=config.seed, report=report))[0]
         groups[name] = made.as_data(found.data)

@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Protocol
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from ukemi.comparing.outcomes import finished, outcome_path
@@ -102,10 +103,10 @@ def watched(watch: Looking) -> Iterator[None]:
             nonlocal told
             watch.look()
             (done, total), said = watch.done(), watch.said()
-            progress.update(task, completed=done, description=said)
+            progress.update(task, completed=done, description=escape(said))
             if total and not console.is_terminal and said.partition(",")[0] != told:
                 told = said.partition(",")[0]
-                console.print(said, highlight=False)
+                console.print(said, highlight=False, markup=False)
 
         def looking() -> None:
             while not over.wait(LOOK):

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ukemi import randomness
-from ukemi.activations import recording, unit_mean
+from ukemi.activations import check_rows, recording, unit_mean
 from ukemi.data import Data
 from ukemi.defences.base import Detector
 from ukemi.errors import UserError
@@ -38,6 +38,7 @@ class Classifying(Detector):
     def _read(self, images_NCHW: Tensor) -> Tensor:
         with recording(self.model, unit_mean) as outputs:
             self.model(images_NCHW)
+        check_rows(outputs, len(images_NCHW))
         return torch.cat(outputs, 1).float()
 
     def _features(self, data: Data) -> Tensor:

@@ -53,30 +53,32 @@ class Mutating(Detector):
         super().__init__(model)
         if mutants < 1:
             raise UserError(f"mutants: at least 1 is needed, but {mutants} was given.")
-        self._noise = {name: _noise(weight, number, mutants, seed) for number, (name, weight) in enumerate(_of(model))}
-        self._mutants, self.size = mutants, LARGEST
+        self._mutants, self._seed, self.size = mutants, seed, LARGEST
         few = benign.batch(torch.arange(min(len(benign), 200)), home_of(model)).images
         while self.size > SMALLEST and float(self.scores(few).mean()) > 1 - KEPT:
             self.size /= 2
 
     def score(self, images_NCHW: Tensor) -> Tensor:
         own_N = self.model(images_NCHW).argmax(1)
-        weights = dict(_of(self.model))
         changed = torch.zeros(len(images_NCHW), dtype=torch.float64, device=images_NCHW.device)
         for number in range(self._mutants):
-            mutant = {name: weight + self.size * self._noise[name][number] for name, weight in weights.items()}
-            changed += functional_call(self.model, mutant, (images_NCHW,)).argmax(1) != own_N
+            changed += functional_call(self.model, self.mutant(number), (images_NCHW,)).argmax(1) != own_N
         return changed / self._mutants
 
+    def mutant(self, number: int) -> dict[str, Tensor]:
+        """The weights of one mutant by their names, drawn when they are asked for: all at once would take the memory of
+        as many models."""
+        named = [(name, weight.detach()) for name, weight in self.model.named_parameters() if weight.numel() > 1]
+        return {
+            name: weight + self.size * _noise(weight, place, number, self._seed)
+            for place, (name, weight) in enumerate(named)
+        }
 
-def _of(model: nn.Module) -> list[tuple[str, Tensor]]:
-    return [(name, weight.detach()) for name, weight in model.named_parameters() if weight.numel() > 1]
 
-
-def _noise(weight: Tensor, number: int, mutants: int, seed: int) -> Tensor:
-    """Gaussian draws `[mutants, …]` with the weight's own deviation (Box and Muller)."""
-    places = torch.arange(weight.numel(), device=weight.device)
-    key = {"seed": seed, "stream": Stream.WEIGHT_MUTATION, "epoch": number}
-    u_VM2 = randomness.uniform(places, mutants, 2, **key).double()  # type: ignore[arg-type]
-    normal_VM = (-2 * (1 - u_VM2[..., 0]).log()).sqrt() * (2 * torch.pi * u_VM2[..., 1]).cos()
-    return (normal_VM.T.reshape(mutants, *weight.shape) * weight.double().std()).to(weight.dtype)
+def _noise(weight: Tensor, place: int, mutant: int, seed: int) -> Tensor:
+    """Gaussian draws in the shape of the weight, with its own deviation (Box and Muller)."""
+    values = torch.arange(weight.numel(), device=weight.device)
+    key = {"seed": seed, "stream": Stream.WEIGHT_MUTATION, "epoch": place, "first": mutant}
+    u_V2 = randomness.uniform(values, 1, 2, **key)[:, 0].double()  # type: ignore[arg-type]
+    normal_V = (-2 * (1 - u_V2[:, 0]).log()).sqrt() * (2 * torch.pi * u_V2[:, 1]).cos()
+    return (normal_V.view_as(weight) * weight.double().std()).to(weight.dtype)

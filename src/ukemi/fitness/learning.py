@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ukemi.activations import layers_of
+from ukemi.activations import over_data, unit_mean
 from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.fitness.base import Fitness, Scored
@@ -24,6 +24,8 @@ class Learning(Fitness):
     outputs: ClassVar[bool] = True
     stored: ClassVar[tuple[str, ...]] = ()
     """the names of what `learn` gives"""
+    last: ClassVar[bool] = False
+    """whether it looks at the last layer only"""
 
     def __init__(self, every: int = 1) -> None:
         self.every = at_least(1, "every", every)
@@ -39,7 +41,7 @@ class Learning(Fitness):
         return {}
 
     def check(self, model: nn.Module, data: Data) -> None:
-        layers_of(model)
+        list(over_data(model, data, unit_mean, torch.arange(1), last=self.last))  # only a pass shows what layers give
 
     def begin_epoch(self, model: nn.Module, data: Data, epoch: int) -> None:
         if self._epoch is not None and epoch // self.every == self._epoch // self.every:

@@ -44,6 +44,7 @@ class Surprise(Learning):
     and for all and passed through the network every `every` epochs."""
 
     stored: ClassVar[tuple[str, ...]] = ("traces", "labels", "classes")
+    last: ClassVar[bool] = True
 
     def __init__(self, every: int = 5, most: int = 2000, *, seed: int = 0) -> None:
         super().__init__(every)
@@ -58,7 +59,7 @@ class Surprise(Learning):
 
     def learn(self, model: nn.Module, data: Data) -> dict[str, Tensor]:
         positions = chosen(data, self.most, self.seed)
-        found = [(means[-1], batch.labels) for batch, means in over_data(model, data, unit_mean, positions)]
+        found = [(means[-1], batch.labels) for batch, means in over_data(model, data, unit_mean, positions, last=True)]
         traces_TD, labels_T = (torch.cat(parts) for parts in zip(*found, strict=True))
         if not traces_TD.isfinite().all():
             raise UserError("fitness: the network's outputs for the clean training images are not finite.")

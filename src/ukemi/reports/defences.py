@@ -49,9 +49,10 @@ def defence_table(study: Study, kinds: Mapping[str, str]) -> Table:
         "benign: lost of the recognised ones; the rest: of the inputs that fool the bare model, how many pass; common:"
         f" pattern {COMMON}, uncommon: LL, HL, HH; ×: uncommon over common"
     )
-    found = Table(caption=about, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
-    found.add_column("passes %", overflow="fold")
     sorts = list(dict.fromkeys(kinds.values()))
+    room = 1 if len(sorts) < 3 else 0  # all three kinds, and names in one piece, in 80 columns
+    found = Table(caption=about, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False, padding=(0, room, 0, 0))
+    found.add_column("passes %", overflow="fold")
     for name in ("benign", *sorts, "common", "uncommon", "×"):
         found.add_column(name, justify="right", no_wrap=True)
     for one in study.judged:
@@ -161,12 +162,11 @@ def _glance(report: DefenceReport) -> list[str]:
     known = {name: share for name, share in passing.items() if isfinite(share)}
     if known:
         best, worst = min(known, key=lambda name: known[name]), max(known, key=lambda name: known[name])
-        said.append(
-            f"Of the inputs that fool the bare model fewest pass {best} ({words.percent(known[best])}), most pass"
-            f" {worst} ({words.percent(known[worst])})."
-        )
+        fewest, most = (f"pass {name} ({words.percent(known[name])})" for name in (best, worst))
+        told = f"fewest {fewest}, most {most}" if len(known) > 1 else f"{words.percent(known[best])} pass {best}"
+        said.append(f"Of the inputs that fool the bare model {told}.")
     if ratios := _ratios(study):
-        more = f"{abs(mean(ratios) - 1):.0%} {'more' if mean(ratios) >= 1 else 'less'} often"
+        more = f"{words.percent(abs(mean(ratios) - 1), 0)} {'more' if mean(ratios) >= 1 else 'less'} often"
         some = f"{len(ratios)} of {len(study.judged)} defences that some of {COMMON} pass"
         over = "the defences" if len(ratios) == len(study.judged) else some
         said.append(f"Inputs of uncommon patterns pass {more} than those of {COMMON}, over {over}.")

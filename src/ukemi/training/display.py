@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
@@ -31,7 +32,7 @@ class Display:
         self.progress = Progress(
             *columns, TimeRemainingColumn(), TextColumn("{task.fields[numbers]}"), console=self.console, disable=quiet
         )
-        self.task = self.progress.add_task(folder.name, total=float(epochs), numbers="")
+        self.task = self.progress.add_task(escape(folder.name), total=float(epochs), numbers="")
         self.looked, self.seen = monotonic(), 0.0
 
     def __enter__(self) -> Display:
@@ -60,4 +61,4 @@ class Display:
         self.progress.update(self.task, completed=line["epoch"] + 1, numbers="  ".join(parts))
 
     def note(self, text: str) -> None:
-        self.console.print(text, style="yellow", highlight=False)
+        self.console.print(text, style="yellow", highlight=False, markup=False)

@@ -17,10 +17,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ukemi import randomness
-from ukemi.activations import over_data, recording, sections, unit_mean
+from ukemi.activations import check_rows, over_data, recording, sections, unit_mean
 from ukemi.attacks.norms import length
 from ukemi.data import Data
-from ukemi.errors import UserError
 from ukemi.genetics import MUTATIONS
 from ukemi.models.inference import FEW, default_chunk, home_of, logits, padded, right, scoring
 from ukemi.randomness import Stream
@@ -153,13 +152,14 @@ def fuzz(
     seed: int = 0,
     report: Report | None = None,
 ) -> Fuzzed:
-    """Fuzzes the images of `data` that the model recognises; `report(done, total)` hears of rounds."""
+    """Fuzzes the images of `data` that the model recognises; `report(done, total)` hears of rounds. Where it recognises
+    none there is nothing to turn, and nothing is kept."""
     settings, device = settings or FuzzSettings(), home_of(model)
     batch = data.batch(torch.arange(len(data)), device)
     chunk = default_chunk((data.channels, *data.size), device, FEW)
     known = right(logits(model, batch.images, chunk), batch.labels).nonzero().flatten()
     if not len(known):
-        raise UserError("data: the model recognises none of the images, so none can be turned.")
+        return _nothing(data, space)
     seeds, labels = batch.images[known], batch.labels[known]
     corpus = _Corpus(space, len(known), device)
     guide.novel(_values(model, seeds, chunk)[1])
@@ -182,6 +182,12 @@ def fuzz(
     index = batch.index.cpu()[rows]
     made = settings.rounds * settings.batch * settings.mutants
     return Fuzzed(images, labels, index, turned, genes, distance, tuple(coverage), made)
+
+
+def _nothing(data: Data, space: Space) -> Fuzzed:
+    none, no = torch.empty(0, dtype=torch.int64), torch.empty(0)
+    images, genes = torch.empty(0, data.channels, *data.size), torch.empty(0, len(space))
+    return Fuzzed(images, none, none, none.bool(), genes, no, (), 0)
 
 
 class _Corpus:
@@ -221,6 +227,7 @@ def _values(model: nn.Module, images: Tensor, chunk: int) -> tuple[Tensor, Tenso
     for rows in images.split(chunk):
         with scoring(model, images.device), recording(model, unit_mean) as outputs:
             answers = model(padded(rows, chunk)).float()
+        check_rows(outputs, chunk)
         parts.append((answers[: len(rows)].clone(), torch.cat(outputs, 1)[: len(rows)].clone()))
     answers, values = (torch.cat(column) for column in zip(*parts, strict=True))
     return answers, values

@@ -1,0 +1,14 @@
+"""The progress bar of a training."""
+
+from pathlib import Path
+
+import pytest
+
+from ukemi.training.display import Display
+
+
+def test_brackets_in_the_name_of_a_run_and_in_a_note_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    with Display(Path("runs/net[red]"), 1, quiet=False) as display:
+        display.note("runs/net[/bold] is there")
+    said = capsys.readouterr().err
+    assert "net[red]" in said and "runs/net[/bold] is there" in said
