@@ -101,7 +101,7 @@ class TrainConfig(Schema):
     precision: Literal["float32", "bfloat16"] = "float32"
     """bfloat16 runs the network in mixed precision."""
     channels_last: bool = False
-    """Memory layout that is faster for convolutions on a GPU."""
+    """Memory layout that is faster for convolutions."""
     compile: bool = False
     """Compile the network with torch.compile (minutes at first use)."""
     autotune: bool = False
