@@ -163,8 +163,8 @@ def test_a_file_that_is_no_such_file(content: bytes, suffix: str, here: Path) ->
 def test_missing_files_and_unknown_endings(here: Path) -> None:
     with pytest.raises(UserError, match="there is no file"):
         load_own("own_networks:small", weights=here / "none.pt")
-    with pytest.raises(UserError, match=r"should end in \.safetensors, \.pt, \.pth"):
-        load_own("own_networks:small", weights=here / "weights.bin")
+    with pytest.raises(UserError, match=r"should end in \.safetensors, \.pt, \.pth, \.bin, \.ckpt, \.tar"):
+        load_own("own_networks:small", weights=here / "weights.h5")
     (here / "folder.pt").mkdir()
     with pytest.raises(UserError, match="there is no file"):
         load_own("own_networks:small", weights=here / "folder.pt")
@@ -178,11 +178,14 @@ def checkpoint(**weights: dict[str, torch.Tensor]) -> dict[str, Any]:
     return {"epoch": 3, "best": torch.tensor(0.5), "optimizer": optimiser.state_dict(), **weights}
 
 
-@pytest.mark.parametrize("key", ["model", "model_state_dict", "net"])
-def test_of_a_checkpoint_the_only_state_dictionary_is_taken(key: str, here: Path) -> None:
+@pytest.mark.parametrize(
+    ("key", "file"),
+    [("model", "last.pth"), ("model_state_dict", "last.ckpt"), ("net", "best.pth.tar"), ("ema", "w.bin")],
+)
+def test_of_a_checkpoint_the_only_state_dictionary_is_taken(key: str, file: str, here: Path) -> None:
     state = {name: torch.randn_like(value) for name, value in small().state_dict().items()}
-    torch.save(checkpoint(**{key: state}), here / "checkpoint.pth")
-    loaded = load_own("own_networks:small", weights=here / "checkpoint.pth").state_dict()
+    torch.save(checkpoint(**{key: state}), here / file)
+    loaded = load_own("own_networks:small", weights=here / file).state_dict()
     assert all(torch.equal(loaded[name], state[name]) for name in state)
 
 

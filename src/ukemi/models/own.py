@@ -29,9 +29,9 @@ def load_own(
 ) -> nn.Module:
     """What the factory `package.module:name` makes of `arguments`, with `weights` loaded into it.
 
-    The module is looked for in the current directory too. Weights are a state dictionary in `.safetensors`, `.pt` or
-    `.pth`; nothing is unpickled but tensors. With `mean` and `std` a `Normalize` is put in front; weights may be those
-    of the network alone, or of both (the `model.safetensors` of a run).
+    The module is looked for in the current directory too. Weights are a state dictionary in `.safetensors`, or as
+    torch saves it, in `.pt`, `.pth` and the like; nothing is unpickled but tensors. With `mean` and `std` a `Normalize`
+    is put in front; weights may be those of the network alone, or of both (the `model.safetensors` of a run).
     """
     check_normalisation(mean, std)
     network = _made(name, dict(arguments or {}))
@@ -127,13 +127,16 @@ def _place(tensor: Tensor) -> tuple[int, torch.Size, tuple[int, ...]]:
     return tensor.data_ptr(), tensor.shape, tensor.stride()
 
 
+_PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".tar")
+"""endings that people give to what torch.save wrote; .tar: model.pth.tar"""
+
+
 def _read(path: Path) -> dict[str, Tensor]:
-    readers = {".safetensors": _safetensors, ".pt": _pickled, ".pth": _pickled}
-    if path.suffix not in readers:
-        raise UserError(f"weights: {path} should end in {', '.join(readers)}.")
+    if path.suffix not in (".safetensors", *_PICKLED):
+        raise UserError(f"weights: {path} should end in .safetensors, {', '.join(_PICKLED)}.")
     if not path.is_file():
         raise UserError(f"weights: there is no file {path}.")
-    return readers[path.suffix](path)
+    return _pickled(path) if path.suffix in _PICKLED else _safetensors(path)
 
 
 def _safetensors(path: Path) -> dict[str, Tensor]:
