@@ -165,3 +165,24 @@ def test_a_network_that_wants_normalised_pixels_is_trained_from_its_weights(
     ):
         assert run(small(images, *flags, "--out", "none")) == 2
         assert said in capsys.readouterr().err and not Path("none").exists()
+
+
+COLOUR = """
+from torch import nn
+
+def make():
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
+"""
+
+
+def test_a_colour_network_on_grey_images(images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "colour.py").write_text(COLOUR)
+    flags = ["--model", "colour:make", "--data", str(images)]
+    assert run(["evaluate", *flags, "--out", "there"]) == 2 and not Path("there").exists()
+    assert capsys.readouterr().err.endswith("; --channels 3 reads grey images as three equal channels.\n")
+    assert run(["evaluate", *flags, "--channels", "2"]) == 2
+    assert "channels: 1 or 3 is needed, but 2 was given." in capsys.readouterr().err
+    assert run(["evaluate", *flags, "--channels", "3", "--out", "there"]) == 0
+    assert run([*small(images, "--model", "colour:make"), "--channels", "3", "--out", "run"]) == 0
+    assert Run.config_of(Path("run")).channels == 3
+    assert run(["evaluate", "run"]) == run(["evaluate", "run", "--data", str(images)]) == 0  # read as it was trained

@@ -1,12 +1,14 @@
 """Finding sets by name, the places, the survey, and sizes."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
-from ukemi.data import SOURCES, load, loading, places, survey
+from ukemi.data import SOURCES, Data, load, loading, places, survey
 from ukemi.data.classes import FASHION
 from ukemi.errors import UserError
 
@@ -128,3 +130,35 @@ def test_the_entries_are_complete() -> None:
             assert len(file.md5) == 32
             assert file.size > 0
             assert all(url.endswith(file.name) for url in file.urls)
+
+
+def test_channels_make_arrays_grey_as_pillow_does_and_grey_three_equal_ones(elsewhere: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 9, 7, 3), np.uint8)
+    labels = np.arange(20) % 2
+    np.savez("colour.npz", x_train=pixels, y_train=labels, x_test=pixels[:4], y_test=labels[:4])
+    grey = load("colour.npz", channels=1)
+    expected = np.stack([np.asarray(Image.fromarray(image).convert("L")) for image in pixels])
+    assert grey.train.images.shape == (20, 1, 9, 7) and grey.test.channels == 1
+    assert np.array_equal(as_numpy(grey.train)[:, 0], expected)
+    assert load("colour.npz", channels=3).train.images.shape == (20, 3, 9, 7)  # as they are
+    np.savez("floats.npz", x_train=pixels / 255.0, y_train=labels, x_test=pixels[:4] / 255.0, y_test=labels[:4])
+    floats = as_numpy(load("floats.npz", channels=1).train)
+    assert np.allclose(floats[:, 0], expected / 255, atol=0.51 / 255) and floats.max() <= 1
+    three = load("fashion-mini", channels=3).test
+    assert three.channels == 3
+    assert all(torch.equal(as_tensor(three)[:, at], as_tensor(load("fashion-mini").test)[:, 0]) for at in range(3))
+
+
+def as_tensor(data: Data) -> torch.Tensor:
+    assert isinstance(data.images, torch.Tensor)
+    return data.images
+
+
+def as_numpy(data: Data) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    return as_tensor(data).numpy()
+
+
+@pytest.mark.parametrize("channels", [0, 2, 4, "3"])
+def test_other_channels_are_told(channels: Any) -> None:
+    with pytest.raises(UserError, match=rf"^channels: 1 or 3 is needed, but {channels} was given"):
+        load("fashion-mini", channels=channels)

@@ -199,3 +199,15 @@ def test_a_test_part_alone_is_named(tmp_path: Path) -> None:
         Image.new("L", (8, 8)).save(tmp_path / "test" / name / "0.png")
     with pytest.raises(UserError, match=r"has a folder test, but no folder train beside it"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("mode", "channels"), [("L", 3), ("RGB", 1), ("RGB", 3)])
+def test_channels_that_are_asked_for(mode: str, channels: int, stream: bool, tmp_path: Path) -> None:
+    write(tmp_path, mode=mode)
+    data = load(tmp_path, channels=channels, stream=stream).train
+    batch = data.batch(torch.arange(len(data)), "cpu").images
+    assert batch.shape[1] == data.channels == channels
+    if mode == "L":
+        assert torch.equal(batch[:, 0], batch[:, 1]) and torch.equal(batch[:, 0], batch[:, 2])
+        assert torch.equal(batch[:, :1], load(tmp_path).train.batch(torch.arange(len(data)), "cpu").images)

@@ -195,3 +195,16 @@ def test_names_that_are_too_few_and_parts_that_are_missing(tmp_path: Path) -> No
     (tmp_path / "classes.txt").write_text("cat\n")
     with pytest.raises(UserError, match=r"classes\.txt names 1 classes, but there is a label 1"):
         load(tmp_path)
+
+
+def test_grey_shards_as_three_channels(tmp_path: Path) -> None:
+    rows = [
+        (f"s/{n}.{end}", body)
+        for n in range(6)
+        for end, body in (("cls", b"%d" % (n % 2)), ("png", encoded(n, mode="L")))
+    ]
+    shard(tmp_path / "a.tar", rows)
+    assert load(tmp_path).train.channels == 1
+    three = load(tmp_path, channels=3).train
+    batch = three.batch(torch.arange(len(three)), "cpu").images
+    assert batch.shape[1] == 3 and torch.equal(batch[:, 0], batch[:, 2])

@@ -11,7 +11,7 @@ import torch
 import tyro
 from pydantic import Field
 from rich.console import Console
-from torch import nn
+from torch import Tensor, nn
 
 from ukemi import data as data_room
 from ukemi import models, reports
@@ -27,6 +27,7 @@ from ukemi.ranks import Ranks, is_first
 from ukemi.schema import Fixed, Named, Number, Schema
 from ukemi.spaces import GRIDS, Gene, Space, space_of
 from ukemi.training.checkpoints import check_file, check_folder, write_whole
+from ukemi.training.config import TrainConfig
 from ukemi.training.parallel import check_measured, measuring
 from ukemi.training.run import Run
 from ukemi.training.setup import fixed_subset, trained_model, unfinished
@@ -56,6 +57,8 @@ class BroughtConfig(Schema):
     """Where data sets lie; default: $UKEMI_DATA, ./data, ~/.cache/ukemi."""
     size: int | None = Field(None, ge=8)
     """Resize images to this side."""
+    channels: int | None = Field(None, ge=1, le=3)
+    """Read grey images as three equal channels (3), or colour as grey (1); default: as they are."""
     split: Literal["test", "train", "all"] = "test"
     """Which part of the data is measured; all: both, where the data have no test part of their own."""
 
@@ -267,7 +270,7 @@ def model_and_data(
     shown = config.model_dump(mode="json", exclude_defaults=True)
     if config.run is not None:
         trained = Run.plain_config_of(config.run, space=own_space)
-        data = _data(config, config.data or trained.data, trained.data_folder, trained.size, trained.seed)
+        data = _data(config, config.data or trained.data, trained, trained.seed)
         model, data = trained_model(Run(config.run), trained, data)
         shown = {"model": trained.model, "data": trained.data, "augmenter": trained.augmenter.name, **shown}
         log = Run(config.run).read_log()
@@ -281,16 +284,26 @@ def model_and_data(
         if config.data is None:
             raise UserError("data: evaluate --model needs --data: a data set by name, an image folder or an .npz file.")
         trained = None
-        data = _data(config, config.data, None, None, config.seed)
+        data = _data(config, config.data, None, config.seed)
         model, log = _named_model(config, config.model, data), []
     few = as_float(data.images[torch.arange(min(2, len(data)))])
-    logits = models.check_head(model, few, len(data.classes))
+    logits = _logits(model, few, len(data.classes))
     if logits > len(data.classes):
         tell(f"model: it has {logits} outputs for {len(data.classes)} classes; the others are never right.")
     if gives_probabilities(model, few):
         shown["outputs"] = "probabilities"
     space = trained.chosen_space() if trained and own_space else space_of(config.space or "t3", config.genes)
     return model.to(device), data.to(device), space, shown, log
+
+
+def _logits(model: nn.Module, few: Tensor, classes: int) -> int:
+    try:
+        return models.check_head(model, few, classes)
+    except UserError as error:
+        if few.shape[1] == 1 and "3 channels" in str(error):
+            said = str(error).rstrip(".")
+            raise UserError(f"{said}; --channels 3 reads grey images as three equal channels.") from error
+        raise
 
 
 def few_of(data: Data, config: Limited) -> Data:
@@ -308,9 +321,11 @@ def tell(note: str) -> None:
         Console(stderr=True).print(f"ukemi: {note}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _data(config: EvaluateConfig, name: str, folder: Path | None, size: int | None, seed: int) -> Data:
-    """A run's own seed decides what its test part is: another one would put training images into it."""
-    found = data_room.load(name, folder=config.data_folder or folder, size=config.size or size, seed=seed)
+def _data(config: EvaluateConfig, name: str, trained: TrainConfig | None, seed: int) -> Data:
+    """Read as the run that was trained read its own, unless another way is asked for. Its own seed decides what its
+    test part is: another one would put training images into it."""
+    own = {key: getattr(config, key) or getattr(trained, key, None) for key in ("data_folder", "size", "channels")}
+    found = data_room.load(name, folder=own["data_folder"], size=own["size"], channels=own["channels"], seed=seed)
     if config.data is not None and Path(name).exists():
         _tell_parts(config, name, found)
     return _part(config, name, found)

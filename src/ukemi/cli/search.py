@@ -26,7 +26,7 @@ from ukemi.training.setup import fixed_subset
 NO_SEARCH = ("standard", "styx")
 """augmenters that vary nothing, or not by genes"""
 BROUGHT = (
-    *("run", "model", "model_arguments", "weights", "mean", "std", "data", "data_folder", "size", "split"),
+    *("run", "model", "model_arguments", "weights", "mean", "std", "data", "data_folder", "size", "channels", "split"),
     *("space", "genes", "seed"),
 )
 """What `ukemi evaluate` brings model and data by."""

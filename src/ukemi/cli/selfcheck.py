@@ -20,7 +20,20 @@ from ukemi.training.checkpoints import check_folder
 from ukemi.training.config import device_of
 from ukemi.training.setup import fixed_subset
 
-BROUGHT = ("run", "model", "model_arguments", "weights", "mean", "std", "data", "data_folder", "size", "split", "seed")
+BROUGHT = (
+    "run",
+    "model",
+    "model_arguments",
+    "weights",
+    "mean",
+    "std",
+    "data",
+    "data_folder",
+    "size",
+    "channels",
+    "split",
+    "seed",
+)
 """What `ukemi evaluate` brings model and data by."""
 
 

@@ -230,12 +230,13 @@ def _validation(config: UncertainConfig, data: Data) -> Data:
     """Images that are neither tested on nor, where the run kept some aside, trained on."""
     if config.run is not None:
         trained = Run.config_of(config.run)
-        changed = {"data": config.data, "data_folder": config.data_folder, "size": config.size}
+        changed = {name: getattr(config, name) for name in ("data", "data_folder", "size", "channels")}
         sets = load_sets(trained.model_copy(update={key: value for key, value in changed.items() if value is not None}))
         found = sets.train if sets.validation is None else sets.validation
     else:
         assert config.data is not None
-        found = data_room.load(config.data, folder=config.data_folder, size=config.size, seed=config.seed).train
+        told = {"size": config.size, "channels": config.channels, "seed": config.seed}
+        found = data_room.load(config.data, folder=config.data_folder, **told).train  # type: ignore[arg-type]
     chosen = fixed_subset(found, min(config.validation_images, len(found)), config.seed)
     return in_classes(chosen, data.classes)
 

@@ -97,8 +97,9 @@ def pixels(
     return _decoded(pictures, (channels, *size), shown=len(pictures) > SHOWN_FROM)
 
 
-def look(paths: Sequence[Picture], size: Size | None) -> tuple[Size, int]:
-    """The size and the channels that all the images share: 1 where all are grey, else 3; reads only headers.
+def look(paths: Sequence[Picture], size: Size | None, channels: int | None = None) -> tuple[Size, int]:
+    """The size and the channels that all the images share, those asked for or 1 where all are grey, else 3; reads only
+    headers.
 
     Images of mixed sizes need a `size` to be brought to; where it is given, and there are many, only some are looked
     at.
@@ -106,7 +107,7 @@ def look(paths: Sequence[Picture], size: Size | None) -> tuple[Size, int]:
     if size is not None and len(paths) > LOOKED_AT:
         paths = [paths[len(paths) * at // LOOKED_AT] for at in range(LOOKED_AT)]
     seen = list(_mapped(_header, paths, "Looking at images", len(paths) > SHOWN_FROM))
-    channels = 1 if all(mode in ("1", "L") for _, mode in seen) else 3
+    channels = channels or (1 if all(mode in ("1", "L") for _, mode in seen) else 3)
     if size is not None:
         return size, channels
     for path, (other, _) in zip(paths, seen, strict=True):

@@ -21,13 +21,21 @@ Listing = dict[str, list[Path]]
 
 
 def read_folder(
-    root: Path, *, size: Size | None = None, seed: int = 0, stream: bool = False, workers: int | None = None
+    root: Path,
+    *,
+    size: Size | None = None,
+    channels: int | None = None,
+    seed: int = 0,
+    stream: bool = False,
+    workers: int | None = None,
 ) -> DataSet:
     """An image folder; classes are the folders' names in the order of their characters.
 
-    Images of one size are taken as they are; `size` brings them to one. They stay grey where all of them are. Those
-    that `stream`, or would take much memory, are decoded when they are asked for, by `workers` processes.
+    Images of one size are taken as they are; `size` brings them to one. They stay grey where all of them are, unless
+    `channels` asks for 3. Those that `stream`, or would take much memory, are decoded when they are asked for, by
+    `workers` processes.
     """
+    seen = partial(look, size=size, channels=channels)
     held = partial(pixels, stream=stream, workers=workers)
     if not _folders(root / "train"):
         lone = next((name for name in _TEST if _folders(root / name) and not _files(root / name)), None)
@@ -37,7 +45,7 @@ def read_folder(
                 " (--split all measures every image)."
             )
         whole = _listing(root)
-        return DataSet(root.resolve().name, *_parts(root, [whole], size, held)[0].split(TEST_SHARE, seed))
+        return DataSet(root.resolve().name, *_parts(root, [whole], seen, held)[0].split(TEST_SHARE, seed))
     held_out = next((root / name for name in _TEST if (root / name).is_dir()), None)
     if held_out is None:
         raise UserError(f"data: {root} has a folder train, but no folder test beside it.")
@@ -45,16 +53,18 @@ def read_folder(
     extra = sorted(set(test) - set(train))
     if extra:
         raise UserError(f"data: class {extra[0]!r} is in {held_out}, but {root / 'train'} lacks it.")
-    return DataSet(root.resolve().name, *_parts(root, [train, test], size, held))
+    return DataSet(root.resolve().name, *_parts(root, [train, test], seen, held))
 
 
-def _parts(root: Path, listings: Sequence[Listing], size: Size | None, held: Callable[..., Images]) -> list[Data]:
+def _parts(
+    root: Path, listings: Sequence[Listing], seen: Callable[..., tuple[Size, int]], held: Callable[..., Images]
+) -> list[Data]:
     """Both parts share one size and one number of channels, so they are looked at together."""
     classes = tuple(listings[0])
     if len(classes) == 1:
         raise UserError(f"data: {root} has one class only ({classes[0]!r}); a classifier needs at least two.")
     files = [[path for paths in listing.values() for path in paths] for listing in listings]
-    size, channels = look([path for part in files for path in part], size)
+    size, channels = seen([path for part in files for path in part])
     labels = [
         torch.tensor([classes.index(name) for name, paths in listing.items() for _ in paths]) for listing in listings
     ]

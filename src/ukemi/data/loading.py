@@ -2,7 +2,7 @@
 
 import difflib
 import os
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ VARIABLE = "UKEMI_DATA"
 
 _CACHE = Path("~/.cache/ukemi")
 _LONGEST_SIDE = 4096
+_BRIGHTNESS = (19595, 38470, 7471)
+"""of red, green and blue, in 65536ths (ITU-R 601)"""
 _ROWS = 4096
 
 
@@ -48,6 +50,7 @@ def load(
     *,
     folder: str | Path | None = None,
     size: int | Size | None = None,
+    channels: int | None = None,
     download: bool = False,
     seed: int = 0,
     stream: bool = False,
@@ -58,13 +61,14 @@ def load(
 
     A known set is looked for in `folder`, else in $UKEMI_DATA, ./data and ~/.cache/ukemi; `download` allows to fetch it
     where it was not found. `size` (a side, or height and width) brings the images to another size by bilinear
-    resampling. `seed` draws the test part where a set has none of its own. With `stream` image files are never held
-    decoded, which large sets are not anyway; `workers` processes decode them, 0 leaves it to threads.
+    resampling; `channels` 3 reads grey images as three equal channels, 1 reads colour as grey. `seed` draws the test
+    part where a set has none of its own. With `stream` image files are never held decoded, which large sets are not
+    anyway; `workers` processes decode them, 0 leaves it to threads.
 
     >>> load("fashion-mini").train.images.shape
     torch.Size([6000, 1, 28, 28])
     """
-    wish = Wish(_checked(size), seed, stream, workers)
+    wish = Wish(_checked(size), _one_or_three(channels), seed, stream, workers)
     if ":" in str(name) and not Path(name).exists():
         found = _own(str(name))
     elif str(name) in SOURCES:
@@ -73,11 +77,7 @@ def load(
         found = _at(Path(name).expanduser(), wish)
     if stream and isinstance(found.train.images, Tensor):
         raise UserError(f"stream: {name} is read as a whole; image folders and shards (.tar) can be streamed.")
-    return (
-        found
-        if wish.size is None
-        else replace(found, train=_sized(found.train, wish.size), test=_sized(found.test, wish.size))
-    )
+    return replace(found, train=_wished(found.train, wish), test=_wished(found.test, wish))
 
 
 def _own(name: str) -> DataSet:
@@ -177,8 +177,7 @@ def _advice(source: Source, folder: str | Path | None) -> str:
 
 def _at(path: Path, wish: Wish) -> DataSet:
     if path.is_dir():
-        told = {"size": wish.size, "seed": wish.seed, "stream": wish.stream, "workers": wish.workers}
-        return read_shards(path, **told) if holds_shards(path) else read_folder(path, **told)  # type: ignore[arg-type]
+        return (read_shards if holds_shards(path) else read_folder)(path, **asdict(wish))
     if path.is_file() and path.suffix == ".npz":
         return read_npz(path, seed=wish.seed)
     if path.is_file():
@@ -197,6 +196,38 @@ def _checked(size: int | Size | None) -> Size | None:
     if len(sides) != 2 or not all(1 <= side <= _LONGEST_SIDE for side in sides):
         raise UserError(f"size: a side should lie in 1 to {_LONGEST_SIDE} pixels, but {size} was given.")
     return sides[0], sides[1]
+
+
+def _one_or_three(channels: int | None) -> int | None:
+    if channels not in (None, 1, 3):
+        raise UserError(f"channels: 1 or 3 is needed, but {channels} was given.")
+    return channels
+
+
+def _wished(data: Data, wish: Wish) -> Data:
+    data = data if wish.size is None else _sized(data, wish.size)
+    return data if wish.channels is None else _coloured(data, wish.channels)
+
+
+def _coloured(data: Data, channels: int) -> Data:
+    """Grey images as three equal channels, colour ones as their brightness, as Pillow has it; files were decoded to
+    that already."""
+    if data.channels == channels:
+        return data
+    if not isinstance(data.images, Tensor) or data.channels not in (1, 3):
+        raise UserError(f"channels: these images have {data.channels} and can't be brought to {channels}.")
+    if channels == 3:
+        return replace(data, images=data.images.repeat(1, 3, 1, 1))
+    if data.images.is_floating_point():
+        weights = data.images.new_tensor(_BRIGHTNESS) / 2**16
+        return replace(data, images=torch.einsum("nchw,c->nhw", data.images, weights)[:, None].clamp(0, 1))
+    parts = [_grey(part) for part in data.images.split(_ROWS)]
+    return replace(data, images=torch.cat(parts))
+
+
+def _grey(images_NCHW: Tensor) -> Tensor:
+    sums = (images_NCHW.int() * torch.tensor(_BRIGHTNESS, dtype=torch.int32)[:, None, None]).sum(1, keepdim=True)
+    return ((sums + 2**15) >> 16).to(torch.uint8)
 
 
 def _sized(data: Data, size: Size) -> Data:

@@ -86,31 +86,42 @@ def holds_shards(root: Path) -> bool:
 
 
 def read_shards(
-    root: Path, *, size: Size | None = None, seed: int = 0, stream: bool = False, workers: int | None = None
+    root: Path,
+    *,
+    size: Size | None = None,
+    channels: int | None = None,
+    seed: int = 0,
+    stream: bool = False,
+    workers: int | None = None,
 ) -> DataSet:
     """A folder of shards, of which a share is the test, or `train` and `test` (or `val`) with shards each.
 
-    Samples have the order of the shards' names and, inside, of the archive. `size`, `stream` and `workers` are those of
-    image folders.
+    Samples have the order of the shards' names and, inside, of the archive. The other settings are those of image
+    folders.
     """
     held = partial(pixels, stream=stream, workers=workers)
     if _archives(root):
-        whole = _parts(root, [_archives(root)], size, held)[0]
+        whole = _parts(root, [_archives(root)], size, channels, held)[0]
         return DataSet(root.resolve().name, *whole.split(TEST_SHARE, seed))
     test = next((root / name for name in _TEST if _archives(root / name)), None)
     if test is None:
         raise UserError(f"data: {root} has shards in train, but none in test beside it.")
-    return DataSet(root.resolve().name, *_parts(root, [_archives(root / "train"), _archives(test)], size, held))
+    return DataSet(
+        root.resolve().name, *_parts(root, [_archives(root / "train"), _archives(test)], size, channels, held)
+    )
 
 
 def _archives(root: Path) -> list[Path]:
     return sorted(root.glob("*.tar")) if root.is_dir() else []
 
 
-def _parts(root: Path, parts: Sequence[list[Path]], size: Size | None, held: Callable[..., Images]) -> list[Data]:
+def _parts(
+    root: Path, parts: Sequence[list[Path]], size: Size | None, channels: int | None, held: Callable[..., Images]
+) -> list[Data]:
     tables = [_table(archives) for archives in parts]
     steps = [1 if size is None else max(1, len(table) // LOOKED_AT) for table, _ in tables]
-    size, channels = look([one for (table, _), step in zip(tables, steps, strict=True) for one in table[::step]], size)
+    some = [one for (table, _), step in zip(tables, steps, strict=True) for one in table[::step]]
+    size, channels = look(some, size, channels)
     classes = _classes(root, max(int(labels.max()) for _, labels in tables) + 1)
     for number in sorted(set(range(len(classes))) - set(tables[0][1].unique().tolist())):
         raise UserError(f"data: class {classes[number]!r} (label {number}) has no image in the shards of {root}.")

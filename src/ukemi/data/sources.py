@@ -20,10 +20,11 @@ from ukemi.data.svhn import holds_svhn, read_svhn
 
 @dataclass(frozen=True)
 class Wish:
-    """How a set is to be read: the size of its images where another than its own is asked for, the seed of a split,
-    whether image files are never held decoded, and how many processes decode them."""
+    """How a set is to be read: size and channels of its images where others than its own are asked for, the seed of a
+    split, whether image files are never held decoded, and how many processes decode them."""
 
     size: Size | None = None
+    channels: int | None = None
     seed: int = 0
     stream: bool = False
     workers: int | None = None

@@ -31,6 +31,8 @@ class TrainConfig(Schema):
     """Where data sets lie; default: $UKEMI_DATA, ./data, ~/.cache/ukemi."""
     size: int | None = Field(None, ge=8)
     """Resize images of an image folder or of shards to this side."""
+    channels: int | None = Field(None, ge=1, le=3)
+    """Read grey images as three equal channels (3), or colour as grey (1); default: as they are."""
     stream: bool = False
     """Never hold an image folder or shards decoded, but decode every image once per epoch; done anyway where they would
     take more than 4 GiB."""

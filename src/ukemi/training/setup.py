@@ -40,7 +40,7 @@ class Sets:
 
 
 def load_sets(config: TrainConfig) -> Sets:
-    told = {"folder": config.data_folder, "size": config.size, "seed": config.seed}
+    told = {"folder": config.data_folder, "size": config.size, "channels": config.channels, "seed": config.seed}
     found = data_room.load(config.data, **told, stream=config.stream, workers=config.workers)  # type: ignore[arg-type]
     train, validation = found.train, None
     if config.validation:
