@@ -23,13 +23,13 @@ from test_genetics import slow_children
 ALL: dict[str, Callable[..., Augmenter]] = {
     "standard": lambda **options: Standard(**options),
     "random": lambda **options: Random(T3, **options),
-    "worst-of": lambda **options: WorstOf(4, T3, **options),
-    "worst-of-epoch": lambda **options: WorstOf(3, T3, when="epoch", **options),
+    "worst-of": lambda **options: WorstOf(T3, k=4, **options),
+    "worst-of-epoch": lambda **options: WorstOf(T3, k=3, when="epoch", **options),
     "sensei": lambda **options: Sensei(T3, samples=12, population=4, **options),
     "sensei-roulette": lambda **options: Sensei(T6, samples=12, population=3, selection="roulette", **options),
     "sensei-tournament": lambda **options: Sensei(T3, samples=12, selection="tournament", edge=0.5, **options),
-    "worst-of-misclassified": lambda **options: WorstOf(3, T6, fitness="misclassified", identity=True, **options),
-    "worst-of-coverage": lambda **options: WorstOf(3, T3, fitness="neuron-coverage", **options),
+    "worst-of-misclassified": lambda **options: WorstOf(T6, k=3, fitness="misclassified", identity=True, **options),
+    "worst-of-coverage": lambda **options: WorstOf(T3, k=3, fitness="neuron-coverage", **options),
     "sensei-epoch": lambda **options: Sensei(T3, samples=12, population=3, when="epoch", **options),
     "sensei-kl": lambda **options: Sensei(T3, samples=12, population=3, fitness="kl", **options),
     "sensei-surprise": lambda **options: Sensei(T3, samples=12, population=3, fitness="distance-surprise", **options),
@@ -180,7 +180,7 @@ def slow_worst(model: nn.Module, image: Tensor, label: Tensor, rows: Tensor, mis
 def test_worst_of_k_equals_the_slow_search(select: str, tiny_net: nn.Module, fashion: DataSet) -> None:
     images, labels, index = batch(fashion)
     model, images = tiny_net.double(), images.double()
-    augmenter = WorstOf(6, T3, seed=3, fitness=select)
+    augmenter = WorstOf(T3, k=6, seed=3, fitness=select)
     augmenter(model, images, labels, index, 1)
     drawn = T3.sample(index, 6, seed=3, epoch=1)
     for at in range(12):
@@ -203,7 +203,7 @@ def test_the_scored_tensor_is_the_trained_tensor(fashion: DataSet) -> None:
             return self.head(x.flatten(1))
 
     model = Spy()
-    found = WorstOf(5, T3, flips=True)(model, images, labels, index, 0)
+    found = WorstOf(T3, k=5, flips=True)(model, images, labels, index, 0)
     scored = torch.cat(seen)
     assert all((scored == row).flatten(1).all(1).any() for row in found)
 
@@ -214,9 +214,9 @@ def test_passes_of_any_size_find_the_same(
 ) -> None:
     images, labels, index = batch(fashion)
     model, images = tiny_net.double(), images.double()
-    whole = WorstOf(8, T3)(model, images, labels, index, 0)
+    whole = WorstOf(T3, k=8)(model, images, labels, index, 0)
     monkeypatch.setattr("ukemi.augmenters.search.rows_per_pass", lambda shape, device: many * len(images))
-    assert torch.equal(whole, WorstOf(8, T3)(model, images, labels, index, 0))
+    assert torch.equal(whole, WorstOf(T3, k=8)(model, images, labels, index, 0))
 
 
 def test_ties_go_to_the_lowest_candidate_and_nan_is_not_hidden(fashion: DataSet) -> None:
@@ -231,7 +231,7 @@ def test_ties_go_to_the_lowest_candidate_and_nan_is_not_hidden(fashion: DataSet)
             return torch.full((len(x), 10), self.value)
 
     for value, most in product((0.0, float("nan")), (None, 1)):
-        augmenter = WorstOf(5, T3)
+        augmenter = WorstOf(T3, k=5)
         augmenter.most_per_pass = most
         augmenter(Same(value), images, labels, index, 0)
         assert augmenter.genes is not None and torch.equal(augmenter.genes, T3.sample(index, 5, seed=0)[:, 0])
@@ -312,11 +312,13 @@ def test_normalised_pixels_are_noticed(name: str, tiny_net: nn.Module, fashion: 
 
 def test_wrong_settings_are_named(tiny_net: nn.Module, fashion: DataSet) -> None:
     with pytest.raises(UserError, match=r"augmenter\.k: should be greater than or equal to 1, but 0"):
-        WorstOf(0, T3)
+        WorstOf(T3, k=0)
+    with pytest.raises(UserError, match=r"space: a ukemi\.Space is needed"):
+        WorstOf(10, k=3)  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"augmenter\.when"):
-        WorstOf(3, T3, when="never")  # type: ignore[arg-type]
+        WorstOf(T3, k=3, when="never")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="begin_epoch"):
-        WorstOf(3, T3, when="epoch")(tiny_net, *batch(fashion), 0)
+        WorstOf(T3, k=3, when="epoch")(tiny_net, *batch(fashion), 0)
     with pytest.raises(UserError, match="keeps no state"):
         Standard().load_state_dict({"x": torch.zeros(1)})
 
@@ -325,7 +327,7 @@ def test_works_on_colour_and_on_one_image() -> None:
     data = labelled(torch.rand(2, 3, 9, 14), torch.tensor([0, 1]))
     model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 9 * 14, 2))
     one = data.batch(torch.tensor([1]), "cpu")
-    assert WorstOf(10, T6)(model, one.images, one.labels, one.index, 0).shape == (1, 3, 9, 14)
+    assert WorstOf(T6, k=10)(model, one.images, one.labels, one.index, 0).shape == (1, 3, 9, 14)
     mine = Space((Gene("fog", 0, 0.5, 0, 0.1, kernel=lambda images, fog: images * (1 - fog[:, None, None, None])),))
     for preset in ("sensei", "ukemi", "sensei-released", "sensei-sa"):
         for space in (T6, mine, mine.continuous()):

@@ -26,7 +26,7 @@ def test_the_chunk_is_halved_and_stays_so() -> None:
     images, labels, index = torch.rand(4, 1, 8, 8), torch.tensor([0, 1, 2, 0]), torch.arange(4)
     wide, narrow = Small(1000), Small(12)
     narrow.head = wide.head
-    free, tight = WorstOf(12, T3), WorstOf(12, T3)
+    free, tight = WorstOf(T3, k=12), WorstOf(T3, k=12)
     for epoch in range(2):
         expected = free(wide, images, labels, index, epoch)
         found = tight(narrow, images, labels, index, epoch)
@@ -38,4 +38,4 @@ def test_the_chunk_is_halved_and_stays_so() -> None:
 def test_one_candidate_that_does_not_fit_is_said() -> None:
     images = torch.rand(4, 1, 8, 8)
     with pytest.raises(torch.OutOfMemoryError):
-        WorstOf(4, T3)(Small(3), images, torch.zeros(4).long(), torch.arange(4), 0)
+        WorstOf(T3, k=4)(Small(3), images, torch.zeros(4).long(), torch.arange(4), 0)

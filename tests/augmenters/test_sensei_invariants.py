@@ -255,7 +255,7 @@ def test_a_rehearsal_changes_nothing_and_needs_no_data_to_learn_from(tiny_net: n
         assert sensei.state_dict() == {} and sensei.forwards == 0
     assert all(torch.equal(state[name], tensor) for name, tensor in tiny_net.state_dict().items())
     with pytest.raises(UserError, match="fitness: two_arguments failed"):
-        WorstOf(3, T3, fitness=two_arguments).rehearse(tiny_net, fashion.train)
+        WorstOf(T3, k=3, fitness=two_arguments).rehearse(tiny_net, fashion.train)
 
 
 @pytest.mark.parametrize("fitness", [lambda scored: scored.logits[:, 0], Power(2.0), NeuronCoverage()])
@@ -301,7 +301,7 @@ def test_a_loop_of_ones_own_is_told_what_is_wrong(tiny_net: nn.Module, fashion: 
 
     with pytest.raises(UserError, match=r"model: logits \[N, classes\] are needed, but it gives a tuple"):
         sensei(Pair(), images, labels, index, 1)
-    worst = WorstOf(2, T3, when="epoch")
+    worst = WorstOf(T3, k=2, when="epoch")
     worst.begin_epoch(model, replace(fashion.train.take(index), images=images), 0)
     with pytest.raises(UserError, match=r"begin_epoch\(model, data, 7\)"):
         worst(model, images, labels, index, 7)

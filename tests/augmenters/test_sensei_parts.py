@@ -100,7 +100,7 @@ def test_a_wrong_fitness_is_named(options: dict[str, Any], said: str, tiny_net: 
         (lambda: Sensei(T3, settings="sensei-sa", threshold=0), r"augmenter\.threshold: should be greater than 0"),
         (lambda: Sensei(T3, when="later"), r"augmenter\.when"),
         (lambda: Sensei(T3, population=100_000), r"augmenter\.population: should be less than or equal to 10000"),
-        (lambda: WorstOf(100_000, T3), r"augmenter\.k: should be less than or equal to 10000"),
+        (lambda: WorstOf(T3, k=100_000), r"augmenter\.k: should be less than or equal to 10000"),
         (lambda: Sensei(T3, luck=3), r"augmenter\.luck is not a known field"),
     ],
 )

@@ -70,7 +70,7 @@ class Aside(nn.Module):
 
 
 def test_dropout_that_does_nothing_is_refused_before_a_run_is_written(fashion: DataSet) -> None:
-    for augmenter in (Sensei(T3, fitness="predictive-entropy"), WorstOf(2, T3, fitness="predictive-entropy")):
+    for augmenter in (Sensei(T3, fitness="predictive-entropy"), WorstOf(T3, k=2, fitness="predictive-entropy")):
         with pytest.raises(UserError, match="dropout: no dropout layer of Aside takes part in its answers"):
             augmenter.rehearse(Aside(), fashion.train)
 

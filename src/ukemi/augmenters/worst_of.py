@@ -45,14 +45,14 @@ class WorstOf(Searching):
 
         def build(self, space: Space, seed: int, flips: bool) -> "WorstOf":
             return WorstOf(
-                self.k, space, seed=seed, flips=flips, fitness=self.fitness, when=self.when, identity=self.identity
+                space, k=self.k, seed=seed, flips=flips, fitness=self.fitness, when=self.when, identity=self.identity
             )
 
     def __init__(
         self,
-        k: int,
         space: Space,
         *,
+        k: int = 10,
         seed: int = 0,
         flips: bool = False,
         fitness: Any = "cross-entropy",
@@ -81,7 +81,7 @@ class WorstOf(Searching):
         """Asks the fitness; and one batch of two samples, where it need not learn first."""
         if self.check_fitness(model, data):
             batch = data.batch(torch.arange(min(2, len(data))), home_of(model))
-            WorstOf(2, self.space, fitness=self.fitness)(model, batch.images, batch.labels, batch.index, 0)
+            WorstOf(self.space, k=2, fitness=self.fitness)(model, batch.images, batch.labels, batch.index, 0)
 
     @torch.no_grad()
     def begin_epoch(self, model: nn.Module, data: Data, epoch: int) -> None:

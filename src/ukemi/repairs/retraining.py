@@ -86,7 +86,7 @@ def fooling(
     """Of `rounds` x 10 random variants per sample the one of highest loss that fools the model: genes `[N, G]` (the
     identity where there is none), and bool `[N]` whether there is one."""
     device = home_of(model)
-    search = WorstOf(DRAWS, space, seed=seed)
+    search = WorstOf(space, k=DRAWS, seed=seed)
     chunk = default_chunk((data.channels, *data.size), device)
     genes, fooled = [], []
     for positions in torch.arange(len(data)).split(chunk):
