@@ -211,6 +211,13 @@ def test_tables_fit_a_terminal_and_say_what_was_not_run() -> None:
     assert differences.rows[-1][6] == "1/0/0 cases"
 
 
+def test_a_caption_explains_the_columns_that_fit() -> None:
+    wide, narrow = (comparison_tables(comparison(), width)[-1] for width in (100, 50))
+    assert "win/tie/loss: seeds" in str(wide.caption) and "d: Cohen's" in str(wide.caption)
+    assert "win/tie/loss" not in [column.header for column in narrow.columns]
+    assert "win/tie/loss" not in str(narrow.caption) and "points of robust accuracy above luck" in str(narrow.caption)
+
+
 def test_what_a_paper_prints_stands_beside_ours_also_where_nothing_is_measured() -> None:
     plain = measure_rows(comparison())
     assert "paper" not in plain.names

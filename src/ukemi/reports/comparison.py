@@ -32,6 +32,12 @@ COLUMNS = {
     "passes": "its forwards and backwards",
 }
 """what has to be said of columns"""
+DIFFERENCES = {
+    "95 % over seeds": "interval by Student's t (would it happen again?)",
+    "95 % over images": "by bootstrap (these very models)",
+    "d": "Cohen's",
+    "win/tie/loss": "seeds (over all: cases)",
+}
 FEW_SEEDS = 5
 """with fewer, the differences are shown seed by seed too"""
 
@@ -200,14 +206,17 @@ def _pair_cells(pair: Pair, per_seed: bool) -> list[str]:
 
 def comparison_tables(found: Comparison, width: int = 80) -> list[Table]:
     """For a terminal of this width, one per case: the measures, and differences where there is something to compare."""
-    about = f"points of {NAMES[found.decides]} above {found.baseline}; 95 % intervals: Student's t over seeds (would it"
-    about += " happen again?), bootstrap over test images (these very models); d: Cohen's; seeds (over all: cases)"
-    about += " won, tied, lost"
     differences = difference_rows(found, per_seed=False)
     return [
         *_by_case(measure_rows(found, short=True), width, partial(about_measures, found)),
-        *(_by_case(differences, width, lambda rows: about) if differences.rows else []),
+        *(_by_case(differences, width, partial(_about_differences, found)) if differences.rows else []),
     ]
+
+
+def _about_differences(found: Comparison, rows: Rows) -> str:
+    """What the columns mean that are there."""
+    columns = (f"{name}: {about}" for name, about in DIFFERENCES.items() if name in rows.names)
+    return "; ".join([f"points of {NAMES[found.decides]} above {found.baseline}", *columns])
 
 
 def about_measures(found: Comparison, rows: Rows) -> str:
