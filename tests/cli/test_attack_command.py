@@ -396,6 +396,5 @@ def test_help_names_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit) as end:
             run([command, "--help"])
         said = capsys.readouterr().out
-        assert end.value.code == 0 and all(
-            f"--{name.replace('_', '-')}" in said for name in AttackConfig.model_fields
-        ), command
+        flags = [f"--{name.replace('_', '-')}" for name in AttackConfig.model_fields]
+        assert end.value.code == 0 and all(flag in said for flag in flags), command

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "comparing"))
 from comparison_samples import CASE, OUTCOMES, comparison, outcome
 
 from ukemi.comparing.outcomes import Outcome
-from ukemi.comparing.result import CaseResult, summary
+from ukemi.comparing.result import CaseResult
 from ukemi.comparing.shown import ASKED
 from ukemi.measures.sensitivity import Axis, Landscape
 from ukemi.reports import comparison_answer, comparison_tables, comparison_texts, words, write_comparison
@@ -209,27 +209,6 @@ def test_tables_fit_a_terminal_and_say_what_was_not_run() -> None:
     assert all(len(cells) == len(differences.names) for cells in differences.rows)
     assert differences.rows[-1][:3] == ["all cases", "search", "+9.8"] and "per seed" in differences.names
     assert differences.rows[-1][6] == "1/0/0 cases"
-
-
-def test_a_caption_explains_the_columns_that_fit() -> None:
-    wide, narrow = (comparison_tables(comparison(), width)[-1] for width in (100, 50))
-    assert "win/tie/loss: seeds" in str(wide.caption) and "d: Cohen's" in str(wide.caption)
-    assert "win/tie/loss" not in [column.header for column in narrow.columns]
-    assert "win/tie/loss" not in str(narrow.caption) and "points of robust accuracy above luck" in str(narrow.caption)
-
-
-def test_what_a_paper_prints_stands_beside_ours_also_where_nothing_is_measured() -> None:
-    plain = measure_rows(comparison())
-    assert "paper" not in plain.names
-    absent = CaseResult("svhn t3", ("t3-81",), {}, {}, "no data", printed={"search": 85.5})
-    found = replace(comparison(), cases=(replace(CASE, printed={"luck": 60.1, "search": 66.0}), absent))
-    rows = measure_rows(found)
-    at = rows.names.index("paper")
-    assert rows.names[at - 1] == "robust" and [cells[at] for cells in rows.rows] == ["", "60.1", "66", "", "", "85.5"]
-    assert [cells[1:at] + cells[at + 1 :] for cells in rows.rows[:3]] == plain.rows
-    assert "paper: the robust accuracy that the paper prints" in about_measures(found, rows)
-    assert "paper" not in about_measures(comparison(), plain)
-    assert summary(found)["cases"][0]["printed"] == {"luck": 60.1, "search": 66.0}
 
 
 def test_a_terminal_has_epochs_where_methods_differ_in_them_and_passes_are_both_ways() -> None:

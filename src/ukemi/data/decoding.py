@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, overload
@@ -35,6 +36,18 @@ _THREADS = min(16, os.cpu_count() or 1)
 _AHEAD = 256
 _DEEP = ("I", "F")
 _T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How a set is to be read: size and channels of its images where others than its own are asked for, the seed of a
+    split, whether image files are never held decoded, and how many processes decode them."""
+
+    size: Size | None = None
+    channels: int | None = None
+    seed: int = 0
+    stream: bool = False
+    workers: int | None = None
 
 
 class Member(Protocol):
@@ -86,30 +99,28 @@ class Paths(Sequence[Path]):
         return Path(os.fsdecode(self._names[start:end].numpy().tobytes()))
 
 
-def pixels(
-    pictures: Sequence[Picture], size: Size, channels: int, *, stream: bool = False, workers: int | None = None
-) -> Images:
-    """All images as one uint8 tensor `[N, C, H, W]` where that takes at most `MEMORY_LIMIT` bytes and no `stream` is
-    asked for, else `Files`."""
-    if stream or len(pictures) * channels * size[0] * size[1] > MEMORY_LIMIT:
+def pixels(pictures: Sequence[Picture], size: Size, channels: int, wish: Wish | None = None) -> Images:
+    """All images as one uint8 tensor `[N, C, H, W]` where that takes at most `MEMORY_LIMIT` bytes and no stream is
+    wished for, else `Files`."""
+    wish = wish or Wish()
+    if wish.stream or len(pictures) * channels * size[0] * size[1] > MEMORY_LIMIT:
         kept: Sequence[Any] = Paths(pictures) if isinstance(pictures, list) else pictures
-        return Files(kept, size, channels, workers)
+        return Files(kept, size, channels, wish.workers)
     return _decoded(pictures, (channels, *size), shown=len(pictures) > SHOWN_FROM)
 
 
-def look(paths: Sequence[Picture], size: Size | None, channels: int | None = None) -> tuple[Size, int]:
-    """The size and the channels that all the images share, those asked for or 1 where all are grey, else 3; reads only
-    headers.
+def look(paths: Sequence[Picture], wish: Wish) -> tuple[Size, int]:
+    """The size and the channels that all the images share, or that are wished for: 1 where all are grey, else 3; reads
+    only headers.
 
-    Images of mixed sizes need a `size` to be brought to; where it is given, and there are many, only some are looked
-    at.
+    Images of mixed sizes need a size to be brought to; where it is given, and there are many, only some are looked at.
     """
-    if size is not None and len(paths) > LOOKED_AT:
+    if wish.size is not None and len(paths) > LOOKED_AT:
         paths = [paths[len(paths) * at // LOOKED_AT] for at in range(LOOKED_AT)]
     seen = list(_mapped(_header, paths, "Looking at images", len(paths) > SHOWN_FROM))
-    channels = channels or (1 if all(mode in ("1", "L") for _, mode in seen) else 3)
-    if size is not None:
-        return size, channels
+    channels = wish.channels or (1 if all(mode in ("1", "L") for _, mode in seen) else 3)
+    if wish.size is not None:
+        return wish.size, channels
     for path, (other, _) in zip(paths, seen, strict=True):
         if other != seen[0][0]:
             raise UserError(

@@ -1,14 +1,13 @@
 """Any folder of images: `train/<class>/*` with `test/<class>/*`, or `<class>/*` alone, of which a share is the test."""
 
 import os
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
-from ukemi.data.dataset import Data, DataSet, Images, labelled
-from ukemi.data.decoding import Size, look, pixels
+from ukemi.data.dataset import Data, DataSet, labelled
+from ukemi.data.decoding import Wish, look, pixels
 from ukemi.data.npz import TEST_SHARE
 from ukemi.errors import UserError
 
@@ -20,23 +19,12 @@ Listing = dict[str, list[Path]]
 """Class to its files, both in the order of their names."""
 
 
-def read_folder(
-    root: Path,
-    *,
-    size: Size | None = None,
-    channels: int | None = None,
-    seed: int = 0,
-    stream: bool = False,
-    workers: int | None = None,
-) -> DataSet:
+def read_folder(root: Path, wish: Wish) -> DataSet:
     """An image folder; classes are the folders' names in the order of their characters.
 
-    Images of one size are taken as they are; `size` brings them to one. They stay grey where all of them are, unless
-    `channels` asks for 3. Those that `stream`, or would take much memory, are decoded when they are asked for, by
-    `workers` processes.
+    Images of one size are taken as they are, and stay grey where all of them are, unless `wish` says otherwise. Those
+    that stream, or would take much memory, are decoded when they are asked for.
     """
-    seen = partial(look, size=size, channels=channels)
-    held = partial(pixels, stream=stream, workers=workers)
     if not _folders(root / "train"):
         lone = next((name for name in _TEST if _folders(root / name) and not _files(root / name)), None)
         if lone is not None:
@@ -45,7 +33,7 @@ def read_folder(
                 " (--split all measures every image)."
             )
         whole = _listing(root)
-        return DataSet(root.resolve().name, *_parts(root, [whole], seen, held)[0].split(TEST_SHARE, seed))
+        return DataSet(root.resolve().name, *_parts(root, [whole], wish)[0].split(TEST_SHARE, wish.seed))
     held_out = next((root / name for name in _TEST if (root / name).is_dir()), None)
     if held_out is None:
         raise UserError(f"data: {root} has a folder train, but no folder test beside it.")
@@ -53,23 +41,21 @@ def read_folder(
     extra = sorted(set(test) - set(train))
     if extra:
         raise UserError(f"data: class {extra[0]!r} is in {held_out}, but {root / 'train'} lacks it.")
-    return DataSet(root.resolve().name, *_parts(root, [train, test], seen, held))
+    return DataSet(root.resolve().name, *_parts(root, [train, test], wish))
 
 
-def _parts(
-    root: Path, listings: Sequence[Listing], seen: Callable[..., tuple[Size, int]], held: Callable[..., Images]
-) -> list[Data]:
+def _parts(root: Path, listings: Sequence[Listing], wish: Wish) -> list[Data]:
     """Both parts share one size and one number of channels, so they are looked at together."""
     classes = tuple(listings[0])
     if len(classes) == 1:
         raise UserError(f"data: {root} has one class only ({classes[0]!r}); a classifier needs at least two.")
     files = [[path for paths in listing.values() for path in paths] for listing in listings]
-    size, channels = seen([path for part in files for path in part])
+    size, channels = look([path for part in files for path in part], wish)
     labels = [
         torch.tensor([classes.index(name) for name, paths in listing.items() for _ in paths]) for listing in listings
     ]
     return [
-        labelled(held(part, size, channels), numbers, classes, name=f"data: {root}")
+        labelled(pixels(part, size, channels, wish), numbers, classes, name=f"data: {root}")
         for part, numbers in zip(files, labels, strict=True)
     ]
 

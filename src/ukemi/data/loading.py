@@ -2,7 +2,7 @@
 
 import difflib
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,12 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from ukemi.data.dataset import Data, DataSet
-from ukemi.data.decoding import Size
+from ukemi.data.decoding import Size, Wish
 from ukemi.data.download import fetch
 from ukemi.data.folders import read_folder
 from ukemi.data.npz import read_npz
 from ukemi.data.shards import holds_shards, read_shards
-from ukemi.data.sources import SOURCES, Source, Wish
+from ukemi.data.sources import SOURCES, Source
 from ukemi.errors import UserError
 from ukemi.schema import imported, reason
 
@@ -177,7 +177,7 @@ def _advice(source: Source, folder: str | Path | None) -> str:
 
 def _at(path: Path, wish: Wish) -> DataSet:
     if path.is_dir():
-        return (read_shards if holds_shards(path) else read_folder)(path, **asdict(wish))
+        return (read_shards if holds_shards(path) else read_folder)(path, wish)
     if path.is_file() and path.suffix == ".npz":
         return read_npz(path, seed=wish.seed)
     if path.is_file():

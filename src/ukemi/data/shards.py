@@ -7,11 +7,10 @@ import multiprocessing
 import os
 import sys
 import tarfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, overload
 
@@ -21,8 +20,8 @@ from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 
-from ukemi.data.dataset import Data, DataSet, Images, labelled
-from ukemi.data.decoding import LOOKED_AT, Size, look, pixels
+from ukemi.data.dataset import Data, DataSet, labelled
+from ukemi.data.decoding import LOOKED_AT, Wish, look, pixels
 from ukemi.data.npz import TEST_SHARE
 from ukemi.data.streaming import usual_workers
 from ukemi.errors import UserError
@@ -85,47 +84,35 @@ def holds_shards(root: Path) -> bool:
     return bool(_archives(root) or _archives(root / "train"))
 
 
-def read_shards(
-    root: Path,
-    *,
-    size: Size | None = None,
-    channels: int | None = None,
-    seed: int = 0,
-    stream: bool = False,
-    workers: int | None = None,
-) -> DataSet:
+def read_shards(root: Path, wish: Wish) -> DataSet:
     """A folder of shards, of which a share is the test, or `train` and `test` (or `val`) with shards each.
 
-    Samples have the order of the shards' names and, inside, of the archive. The other settings are those of image
-    folders.
+    Samples have the order of the shards' names and, inside, of the archive. `wish` is as for image folders.
     """
-    held = partial(pixels, stream=stream, workers=workers)
     if _archives(root):
-        whole = _parts(root, [_archives(root)], size, channels, held)[0]
-        return DataSet(root.resolve().name, *whole.split(TEST_SHARE, seed))
+        whole = _parts(root, [_archives(root)], wish)[0]
+        return DataSet(root.resolve().name, *whole.split(TEST_SHARE, wish.seed))
     test = next((root / name for name in _TEST if _archives(root / name)), None)
     if test is None:
         raise UserError(f"data: {root} has shards in train, but none in test beside it.")
-    return DataSet(
-        root.resolve().name, *_parts(root, [_archives(root / "train"), _archives(test)], size, channels, held)
-    )
+    return DataSet(root.resolve().name, *_parts(root, [_archives(root / "train"), _archives(test)], wish))
 
 
 def _archives(root: Path) -> list[Path]:
     return sorted(root.glob("*.tar")) if root.is_dir() else []
 
 
-def _parts(
-    root: Path, parts: Sequence[list[Path]], size: Size | None, channels: int | None, held: Callable[..., Images]
-) -> list[Data]:
+def _parts(root: Path, parts: Sequence[list[Path]], wish: Wish) -> list[Data]:
     tables = [_table(archives) for archives in parts]
-    steps = [1 if size is None else max(1, len(table) // LOOKED_AT) for table, _ in tables]
+    steps = [1 if wish.size is None else max(1, len(table) // LOOKED_AT) for table, _ in tables]
     some = [one for (table, _), step in zip(tables, steps, strict=True) for one in table[::step]]
-    size, channels = look(some, size, channels)
+    size, channels = look(some, wish)
     classes = _classes(root, max(int(labels.max()) for _, labels in tables) + 1)
     for number in sorted(set(range(len(classes))) - set(tables[0][1].unique().tolist())):
         raise UserError(f"data: class {classes[number]!r} (label {number}) has no image in the shards of {root}.")
-    return [labelled(held(table, size, channels), labels, classes, name=f"data: {root}") for table, labels in tables]
+    return [
+        labelled(pixels(table, size, channels, wish), labels, classes, name=f"data: {root}") for table, labels in tables
+    ]
 
 
 def _classes(root: Path, count: int) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from ukemi.data.cifar import holds_cifar, read_cifar
 from ukemi.data.classes import CIFAR, DIGITS, FASHION, SIGNS
 from ukemi.data.dataset import DataSet
-from ukemi.data.decoding import Size
+from ukemi.data.decoding import Wish
 from ukemi.data.download import RemoteFile
 from ukemi.data.gtsrb import SIZE as GTSRB_SIZE
 from ukemi.data.gtsrb import holds_gtsrb, read_gtsrb
@@ -16,18 +16,6 @@ from ukemi.data.imdb_wiki import AGES, class_names, holds_imdb_wiki, read_imdb_w
 from ukemi.data.imdb_wiki import SIZE as IMDB_SIZE
 from ukemi.data.npz import fashion_mini
 from ukemi.data.svhn import holds_svhn, read_svhn
-
-
-@dataclass(frozen=True)
-class Wish:
-    """How a set is to be read: size and channels of its images where others than its own are asked for, the seed of a
-    split, whether image files are never held decoded, and how many processes decode them."""
-
-    size: Size | None = None
-    channels: int | None = None
-    seed: int = 0
-    stream: bool = False
-    workers: int | None = None
 
 
 @dataclass(frozen=True)
