@@ -21,12 +21,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import numpy as np
 import torch
 from lines import HERE, Line, append, commit, device_name, left, read
+from subsets import fewer
 
-import ukemi
-import ukemi.data
 from ukemi.measures import robustness_of
 from ukemi.repairs import retrain
 from ukemi.spaces import named_grid
@@ -60,18 +58,8 @@ def told(cell: dict[str, Any], seed: int, args: argparse.Namespace, out: Path) -
     if args.data:
         fields["data_folder"] = args.data
     if "take" in cell:
-        fields["data"] = str(fewer(fields["data"], args.data, cell["take"], out.parent))
+        fields["data"] = str(fewer(fields["data"], args.data, cell["take"], out.parent / "few.npz"))
     return TrainConfig(**fields, seed=seed, validation=args.validation, out=out)
-
-
-def fewer(name: str, folder: Path | None, count: int, place: Path) -> Path:
-    """The same set with the first `count` training images, in the order of a fixed shuffle, as an .npz file."""
-    found = ukemi.data.load(name, folder=folder)
-    rows = torch.from_numpy(np.random.default_rng(0).permutation(len(found.train))[:count])
-    few, path = found.train.take(rows), place / "few.npz"
-    arrays = {"x_train": few.images, "y_train": few.labels, "x_test": found.test.images, "y_test": found.test.labels}
-    np.savez(path, **{key: torch.as_tensor(value).numpy() for key, value in arrays.items()})
-    return path
 
 
 def measured(config: TrainConfig, cell: dict[str, Any], validation: bool) -> dict[str, Any]:

@@ -11,14 +11,16 @@ makes a small run, whose lines say so.
 """
 
 import argparse
+import tomllib
 from time import perf_counter
 
 import torch
-from lines import Line, append, commit, read
+from lines import HERE, Line, append, commit, read
 from pieces import configured, machines, of_one_base, parser, run
+from subsets import fewer
 
 from ukemi.data import load
-from ukemi.experiments import ExperimentConfig, machine
+from ukemi.experiments import CellConfig, ExperimentConfig, machine
 from ukemi.reports.experiments import uncertainty_sections
 from ukemi.training import TrainConfig
 from ukemi.training.setup import make_model
@@ -40,6 +42,18 @@ ones whose inputs its defences and retrainings had are older and have none. ResN
 an H200, its seeds 1 and 2 were trained, searched and measured on a processor, with climbers.
 
 """
+
+
+def small_cells(args: argparse.Namespace) -> list[CellConfig]:
+    """The networks in a size for a processor; the files of their fewer images are made where a run wants them."""
+    found = []
+    for told in tomllib.loads((HERE / "uncertainty.toml").read_text())["cells"]:
+        name, count = told["data"], told.pop("take")
+        path = args.work / f"{name}-{count}.npz"
+        if args.verb == "run" and told["name"] in (args.cells or [told["name"]]) and not path.exists():
+            fewer(name, args.data, count, path)
+        found.append(CellConfig(**{**told, "data": str(path)}))
+    return found
 
 
 def speed(args: argparse.Namespace) -> None:
@@ -94,6 +108,7 @@ def main() -> None:
     flags.add_argument("--speed-generations", type=int, default=50)
     args = flags.parse_args()
     config = configured("uncertainty", args, {}, [])
+    config = config.model_copy(update={"cells": (*config.cells, *small_cells(args))})
     if args.verb == "speed":
         speed(args)
     elif args.verb == "run":

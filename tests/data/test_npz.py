@@ -1,6 +1,7 @@
 """The .npz form: layouts, and each way in which a file can be wrong."""
 
 import io
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,24 @@ def test_a_bare_array_and_a_cut_archive_are_refused(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(UserError, match=r"x.npz can't be read as an .npz file"):
             load(path)
+
+
+def test_an_archive_that_ends_early_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ended(*args: object, **options: object) -> None:
+        raise EOFError  # as zipfile does, without a word
+
+    path = saved(tmp_path, **four())
+    monkeypatch.setattr(np, "load", ended)
+    with pytest.raises(UserError, match=r"set.npz can't be read as an .npz file \(it is cut short\)\.$"):
+        load(path)
+
+
+def test_a_member_that_is_no_array_is_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path, **{key: value for key, value in four().items() if key != "x_train"})
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("x_train.npy", b"no array")
+    with pytest.raises(UserError, match=r"^data: .*x_train"):
+        load(path)
 
 
 def test_pixels_are_checked(tmp_path: Path) -> None:

@@ -86,13 +86,17 @@ def _arrays(path: Path) -> Arrays:
     try:
         # numpy leaves a file open that it opened and could not read
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            return {key: file[key] for key in file.files}
+            found = {key: file[key] for key in file.files}
     except ValueError as error:
         if "allow_pickle" in str(error):
             raise UserError(f"data: {path} holds Python objects, which are never unpickled.") from None
         raise UserError(f"data: {path} can't be read as an .npz file ({error}).") from None
     except (OSError, EOFError, zipfile.BadZipFile, zlib.error, AttributeError, TypeError) as error:
-        raise UserError(f"data: {path} can't be read as an .npz file ({error}).") from None
+        raise UserError(f"data: {path} can't be read as an .npz file ({str(error) or 'it is cut short'}).") from None
+    for key, array in found.items():
+        if not isinstance(array, np.ndarray):  # numpy gives what it does not know as it lies there
+            raise UserError(f"data: {key} in {path} is no array.")
+    return found
 
 
 def _part(path: Path, arrays: Arrays, keys: tuple[str, str], suffix: str, classes: Sequence[str] | None) -> Data:

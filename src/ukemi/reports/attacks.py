@@ -37,9 +37,7 @@ def title_of(config: AttackConfig) -> str:
     """The attack with its settings; a budget that is whole steps of a pixel is said as such: epsilon 8/255."""
     if config.epsilon is None:
         return config.title()
-    return config.title().replace(
-        f"epsilon {config.epsilon:g}", f"epsilon {_fractions([config.epsilon])[config.epsilon]}"
-    )
+    return config.title().replace(f"epsilon {config.epsilon:g}", f"epsilon {words.budget(config.epsilon)}")
 
 
 def sight_of(config: AttackConfig) -> str:
@@ -227,7 +225,7 @@ def _curves(results: Sequence[AttackResult]) -> list[Curves]:
         if len(by_epsilon) < 2:
             continue
         points = sorted(by_epsilon.items())
-        said = _fractions([epsilon for epsilon, _ in points])
+        said = words.budgets([epsilon for epsilon, _ in points])
         series = [
             Series("accuracy under attack", tuple((epsilon, found.attacked_accuracy) for epsilon, found in points), 0),
             Series("robustness (STYX)", tuple((epsilon, found.robustness) for epsilon, found in points), 1),
@@ -243,15 +241,6 @@ def _curves(results: Sequence[AttackResult]) -> list[Curves]:
         )
         drawn.append(Curves(group, svg, tuple((one.name, charts.swatch(one.style)) for one in series)))
     return drawn
-
-
-def _fractions(epsilons: Sequence[float]) -> dict[float, str]:
-    """How each epsilon is said: 8/255 where all are whole steps of a pixel and decimals would be long."""
-    steps = [epsilon * 255 for epsilon in epsilons]
-    short = all(len(f"{epsilon:g}") <= 5 for epsilon in epsilons)
-    if short or not all(abs(step - round(step)) < 1e-6 and step < 256 for step in steps):
-        return {at: words.plain(at) for at in epsilons}
-    return {at: f"{round(step)}/255" if step else "0" for at, step in zip(epsilons, steps, strict=True)}
 
 
 def _ticks(values: Sequence[float]) -> list[float]:

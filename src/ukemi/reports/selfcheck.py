@@ -114,7 +114,7 @@ def selfcheck_glance(found: Selfcheck) -> list[str]:
     more = (
         "the other attacks add nothing" if found.held == found.held_by_all else f"the worst over all attacks is {worst}"
     )
-    return [*said, f"At epsilon {words.plain(found.epsilon)} (L∞) {robust} hold under PGD; {more}."]
+    return [*said, f"At epsilon {words.budget(found.epsilon)} (L∞) {robust} hold under PGD; {more}."]
 
 
 def _advice(flag: Flag) -> str:
@@ -146,20 +146,21 @@ def _tiles(found: Selfcheck) -> list[tuple[str, str, str]]:
 
 def _run(run: Run) -> tuple[str, tuple[str, ...]]:
     passes = (words.count(run.forwards), words.count(run.backwards))
-    return run.name, (words.plain(run.epsilon), words.count(run.attacked), words.count(run.fooled), *passes)
+    return run.name, (words.budget(run.epsilon), words.count(run.attacked), words.count(run.fooled), *passes)
 
 
 def _curve(found: Selfcheck) -> Curves | None:
     """What holds under the same PGD at several budgets, on a logarithmic axis."""
     runs = [run for run in found.runs if run.name == found.runs[0].name]
     points = sorted((log10(run.epsilon), 1 - run.fooled / run.attacked) for run in runs)
+    said = {log10(run.epsilon): words.budget(run.epsilon) for run in runs}
     if len(points) < 2:
         return None
     svg = charts.lines(
         [Series("PGD", tuple(points), 0)],
         title="Share that holds, by budget",
         x_label="epsilon",
-        x_said=lambda power: words.plain(10**power, 2),
+        x_said=lambda power: said[power],
         y_said=lambda share: words.percent(share, 0),
         x_ticks=[x for x, _ in (*points[1:-1:2], points[-1])],  # all of them would overlap
         y_limits=(0.0, 1.0),

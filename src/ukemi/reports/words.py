@@ -54,6 +54,24 @@ def plain(number: float, digits: int = 3) -> str:
     return (f"{number:,.0f}" if "e+" in said and abs(number) < 1e7 else said).replace("-", MINUS)
 
 
+def budgets(epsilons: Sequence[float]) -> dict[float, str]:
+    """How each budget of an attack is said: 8/255 where all are whole steps of a pixel and decimals would be long.
+
+    >>> list(budgets([0.0, 8 / 255]).values()), list(budgets([0.1, 8 / 255]).values())
+    (['0', '8/255'], ['0.1', '0.0314'])
+    """
+    steps = [epsilon * 255 for epsilon in epsilons]
+    short = all(len(f"{epsilon:g}") <= 5 for epsilon in epsilons)
+    if short or not all(abs(step - round(step)) < 1e-6 and step < 256 for step in steps):
+        return {at: plain(at) for at in epsilons}
+    return {at: f"{round(step)}/255" if step else "0" for at, step in zip(epsilons, steps, strict=True)}
+
+
+def budget(epsilon: float) -> str:
+    """The same of one."""
+    return budgets([epsilon])[epsilon]
+
+
 def percent(share: float, digits: int = 1) -> str:
     """0.872 as 87.2 %."""
     return f"{100 * share:z.{digits}f}{THIN}%".replace("-", MINUS)
