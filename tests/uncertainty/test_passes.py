@@ -1,6 +1,7 @@
 """Stochastic passes: keyed masks beside a slow reference, cut networks beside whole ones, nothing else disturbed."""
 
 from copy import deepcopy
+from weakref import ref
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ from ukemi.uncertainty import (
     with_dropout,
 )
 from ukemi.uncertainty.dropout import Masks, masked
-from ukemi.uncertainty.splitting import Cut, Whole
+from ukemi.uncertainty.splitting import Cut, Whole, cut
 
 
 class Branching(nn.Module):
@@ -392,3 +393,27 @@ def test_a_network_that_is_never_certain_is_named(split: bool) -> None:
     """Its answers would depend on the batch, the certain one too."""
     with pytest.raises(UserError, match="model: Restless gives two answers to one image in evaluation mode"):
         DropoutPasses(Restless(), 4, split=split)(images(2).float(), torch.arange(2))
+
+
+def test_a_cut_network_holds_no_layer_longer_than_it_is_asked_for() -> None:
+    layers = [nn.Conv2d(1, 1, 3, padding=1) for _ in range(6)]
+    network = nn.Sequential(*layers, nn.Flatten(), nn.Dropout(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 3)).eval()
+    made: list[ref[Tensor]] = []
+    alive: list[int] = []
+
+    def note(module: nn.Module, given: object, output: Tensor) -> None:
+        alive.append(sum(one() is not None for one in made))
+        made.append(ref(output))
+
+    with torch.no_grad():
+        parts = cut(network, torch.rand(1, 1, 4, 4))
+        assert isinstance(parts, Cut)
+        for module in parts._traced.modules():
+            if isinstance(module, nn.Conv2d | nn.Linear | nn.ReLU):
+                module.register_forward_hook(note)
+        images = torch.rand(2, 1, 4, 4)
+        values = parts.head(images)
+        assert len(alive) == 6 and max(alive) == 1, alive  # the layer before, which the next one is reading
+        answers = parts.tail(values)
+        assert len(alive) == 9 and max(alive[6:]) <= 2, alive  # and what was handed over
+        torch.testing.assert_close(answers, network(images))

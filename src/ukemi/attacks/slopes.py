@@ -41,13 +41,12 @@ def uncounted_slopes(
 
 
 def _all_at_once(logits: Tensor, leaf: Tensor, weights: Tensor) -> Tensor:
-    """One batched backward pass where launches are the cost; a model that can't be batched over is looped over."""
+    """One batched backward pass where launches are the cost; looped over where a layer has no rule for batched
+    gradients, or where they take more memory than there is."""
     if leaf.is_cuda and weights.shape[1] > _FEW:
         try:
             return batched(logits, leaf, weights)
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError:  # a layer without a rule for batched gradients
+        except RuntimeError:  # torch.OutOfMemoryError is one too
             pass
     return looped(logits, leaf, weights)
 

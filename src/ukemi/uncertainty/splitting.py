@@ -39,11 +39,13 @@ class Cut(Whole):
         self._first, self._second = nodes[:at], nodes[at:]
         later = set(self._second)
         self._live = [node for node in self._first if later & set(node.users) and node.op != "get_attr"]
+        self._over = _last_uses(nodes)
 
     def head(self, images_NCHW: Tensor) -> list[Tensor]:
         known: dict[fx.Node, Any] = {}
         for node in self._first:
             known[node] = images_NCHW if node.op == "placeholder" else self._value(node, known)
+            self._forget(node, known)
         return [known[node] for node in self._live]
 
     def tail(self, values: Sequence[Tensor]) -> Tensor:
@@ -51,7 +53,13 @@ class Cut(Whole):
         known |= {node: self._value(node, known) for node in self._first if node.op == "get_attr"}
         for node in self._second:
             known[node] = self._value(node, known)
+            self._forget(node, known)
         return known[self._second[-1]]
+
+    def _forget(self, node: fx.Node, known: dict[fx.Node, Any]) -> None:
+        """What nobody asks for after `node` leaves memory: else all layers would be held at once."""
+        for over in self._over.get(node, ()):
+            known.pop(over, None)
 
     def _value(self, node: fx.Node, known: dict[fx.Node, Any]) -> Any:
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda given: known[given])
@@ -64,6 +72,15 @@ class Cut(Whole):
         if node.op == "call_method":
             return getattr(args[0], str(node.target))(*args[1:], **kwargs)
         return self._traced.get_submodule(str(node.target))(*args, **kwargs)
+
+
+def _last_uses(nodes: Sequence[fx.Node]) -> dict[fx.Node, list[fx.Node]]:
+    """Behind each node those values that it is the last to use."""
+    last = {used: node for node in nodes for used in node.all_input_nodes}
+    found: dict[fx.Node, list[fx.Node]] = {}
+    for used, node in last.items():
+        found.setdefault(node, []).append(used)
+    return found
 
 
 def cut(model: nn.Module, images_NCHW: Tensor) -> Whole:
