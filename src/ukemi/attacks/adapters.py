@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ukemi.attacks.base import Attacked, Norm, Victim, admitted, attacking
+from ukemi.attacks.base import Attacked, Norm, Victim, attacking
 from ukemi.attacks.norms import checked_norm, length
 from ukemi.errors import UserError
 from ukemi.schema import called
@@ -40,9 +40,8 @@ def from_callable(
         index: Tensor | None = None,
     ) -> Attacked:
         with attacking(model):
-            admitted(images, labels, targets, index)
-            images = images.detach()
-            victim = Victim(model, images, labels, targets)
+            victim = Victim(model, images, labels, targets, index)
+            images = victim.originals
             with torch.no_grad():
                 victim.passed(images[:2])  # what is wrong with the model should show before a foreign attack runs
             found = images.clone()

@@ -43,19 +43,29 @@ class Attacked:
 
 
 class Victim:
-    """A model under attack, with the samples' labels: evaluation mode is the caller's (`attacking`).
+    """A model under attack, with the samples and their labels: evaluation mode is the caller's (`attacking`).
 
     Attacks hand it the rows that are still open, so that solved samples leave the batch; it counts passes per sample.
-    What the model gives is checked at its first pass, in one sentence each: logits `[N, K]`, labels among K classes.
+    What enters is checked here, in one sentence each: pixels in [0, 1], one label per image, targets that are not the
+    labels, an index of whole numbers. What the model gives is checked at its first pass: logits `[N, K]`, labels among
+    K classes.
     """
 
-    def __init__(self, model: nn.Module, images: Tensor, labels: Tensor, targets: Tensor | None = None) -> None:
-        self.model, self.originals = model, images
+    def __init__(
+        self,
+        model: nn.Module,
+        images: Tensor,
+        labels: Tensor,
+        targets: Tensor | None = None,
+        index: Tensor | None = None,
+    ) -> None:
+        _check_tensors(images, labels, targets, index)
+        self.model, self.originals = model, images.detach()
         self.labels, self.targets = labels.long(), None if targets is None else targets.long()
         self.aims = self.labels if self.targets is None else self.targets
         self._chunk = rows_per_pass(tuple(images.shape[1:]), images.device)
-        self._checked = recording(images.device)
-        self._ends = [] if self._checked else _ends(self.labels, self.targets)  # asked while the device has no work yet
+        self._checked = recording(images.device)  # meanwhile no value can be read
+        self._ends = [] if self._checked else _checked_values(self.originals, self.labels, self.targets)
         self._first: Tensor | None = None
 
     @cached_property
@@ -180,13 +190,22 @@ class Victim:
             raise UserError(PROBABILITIES)
 
 
-def _ends(labels: Tensor, targets: Tensor | None) -> list[tuple[str, int, int]]:
-    """The lowest and the highest label, and target, read at once: a device waits each time."""
-    given = {"labels": labels} | ({} if targets is None else {"targets": targets})
-    if not len(labels):
+def _checked_values(images: Tensor, labels: Tensor, targets: Tensor | None) -> list[tuple[str, float, float]]:
+    """Pixels in [0, 1], and targets that are not the labels; gives the lowest and the highest label, and target.
+
+    All ends are read at once: a device waits each time.
+    """
+    if not len(images):
+        check_pixels(images)
         return []
-    found = torch.stack([end for own in given.values() for end in own.aminmax()]).tolist()
-    return [(name, *found[2 * at : 2 * at + 2]) for at, name in enumerate(given)]
+    given = {"labels": labels} | ({} if targets is None else {"targets": targets})
+    # as pixels are, so that they fit into one row: numbers too large to be exact are beyond any model's classes
+    values = [images, *(own.to(images.dtype) for own in given.values())]
+    ends = torch.stack([end for own in values for end in own.aminmax()]).tolist()
+    check_pixels(images, ends=ends[:2])
+    if targets is not None and bool((targets == labels).any()):
+        raise UserError("targets: a target should differ from its label.")
+    return [(name, *ends[at : at + 2]) for at, name in zip((2, 4), given, strict=False)]
 
 
 def leaf_of(images: Tensor) -> Tensor:
@@ -264,25 +283,10 @@ def attacking(model: nn.Module) -> Iterator[None]:
 
 
 def admitted(images: Tensor, labels: Tensor, targets: Tensor | None = None, index: Tensor | None = None) -> None:
-    """Checks what enters an attack, in one sentence each.
-
-    Pixels in [0, 1], one label per image, targets that are not the labels; what the model gives is for `Victim`.
-    """
-    _check_tensors(images=images, labels=labels, targets=targets, index=index)
-    if images.dtype not in (torch.float32, torch.float64):
-        raise UserError(f"images: float32 or float64 pixels in [0, 1] are needed, but {images.dtype} was given.")
-    count = len(images)
-    for name, given in (("labels", labels), ("targets", targets), ("index", index)):
-        if given is not None and (given.is_floating_point() or given.is_complex() or given.shape != (count,)):
-            found = f"{given.dtype} {list(given.shape)}"
-            raise UserError(f"{name}: one whole number per image, [{count}], is needed, not {found}.")
-    for name, given in (("labels", labels), ("targets", targets)):
-        if given is not None and given.device != images.device:
-            raise UserError(f"{name}: they are on {given.device}, but the images are on {images.device}.")
+    """What a `Victim` checks of what enters an attack, for an attack that has none."""
+    _check_tensors(images, labels, targets, index)
     if not recording(images.device):
-        check_pixels(images)
-        if targets is not None and bool((targets == labels).any()):
-            raise UserError("targets: a target should differ from its label.")
+        _checked_values(images.detach(), labels, targets)
 
 
 def numbered(images: Tensor, index: Tensor | None) -> Tensor:
@@ -290,7 +294,19 @@ def numbered(images: Tensor, index: Tensor | None) -> Tensor:
     return torch.arange(len(images), device=images.device) if index is None else index.to(images.device)
 
 
-def _check_tensors(**given: object) -> None:
-    for name, one in given.items():
+def _check_tensors(images: Tensor, labels: Tensor, targets: Tensor | None, index: Tensor | None) -> None:
+    """Types, shapes and devices."""
+    numbers = {"labels": labels, "targets": targets, "index": index}
+    for name, one in {"images": images, **numbers}.items():
         if one is not None and not isinstance(one, Tensor):
             raise UserError(f"{name}: a torch tensor is needed, but a {type(one).__name__} was given.")
+    if images.dtype not in (torch.float32, torch.float64):
+        raise UserError(f"images: float32 or float64 pixels in [0, 1] are needed, but {images.dtype} was given.")
+    count = len(images)
+    for name, given in numbers.items():
+        if given is not None and (given.is_floating_point() or given.is_complex() or given.shape != (count,)):
+            found = f"{given.dtype} {list(given.shape)}"
+            raise UserError(f"{name}: one whole number per image, [{count}], is needed, not {found}.")
+    for name, given in (("labels", labels), ("targets", targets)):
+        if given is not None and given.device != images.device:
+            raise UserError(f"{name}: they are on {given.device}, but the images are on {images.device}.")

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ukemi.attacks.base import Attacked, Objective, Victim, admitted, attacking
+from ukemi.attacks.base import Attacked, Objective, Victim, attacking
 from ukemi.attacks.settings import check_count, check_numbers
 from ukemi.errors import UserError
 from ukemi.models.repeated import Repeated
@@ -50,8 +50,7 @@ def carlini_wagner(
     """
     _check(confidence, searches, steps, rate, initial)
     with attacking(model):
-        admitted(images, labels, targets, index)
-        victim = Victim(model, images.detach(), labels, targets)
+        victim = Victim(model, images, labels, targets, index)
         return _Search(victim, confidence, searches, steps, rate, abort_early).run(initial)
 
 

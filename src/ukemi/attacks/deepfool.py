@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ukemi.attacks.base import Attacked, Victim, admitted, attacking
+from ukemi.attacks.base import Attacked, Victim, attacking
 from ukemi.attacks.settings import check_count, check_numbers
 from ukemi.attacks.slopes import slopes
 from ukemi.errors import UserError
@@ -40,8 +40,7 @@ def deepfool(
     """
     _check(norm, steps, overshoot, candidates)
     with attacking(model):
-        admitted(images, labels, index=index)
-        victim = Victim(model, images.detach(), labels)
+        victim = Victim(model, images, labels, index=index)
         return _attack(victim, norm, steps, overshoot, candidates)
 
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from ukemi.attacks.base import Attacked, Norm, Victim, admitted, attacking, numbered, up_the_odds, up_the_odds_for
+from ukemi.attacks.base import Attacked, Norm, Victim, attacking, numbered, up_the_odds, up_the_odds_for
 from ukemi.attacks.norms import Ball, Epsilon, length, radius_of
 
 
@@ -27,10 +27,9 @@ def fgsm(
     of adversarial training: Wong et al. 2020).
     """
     with attacking(model):
-        admitted(images, labels, targets, index)
-        images = images.detach()
+        victim = Victim(model, images, labels, targets, index)
+        images = victim.originals
         radius_N = radius_of(epsilon, images, norm)
-        victim = Victim(model, images, labels, targets)
         ball = Ball(images, radius_N, norm)
         start = ball.random(numbered(images, index), seed=seed) if random_start else images
         slopes = victim.climb(start, up_the_odds if targets is None else up_the_odds_for)

@@ -11,7 +11,7 @@ from math import isfinite
 import torch
 from torch import Tensor, nn
 
-from ukemi.attacks.base import Attacked, Norm, Victim, admitted, attacking, numbered, rising_odds, rising_odds_for
+from ukemi.attacks.base import Attacked, Norm, Victim, attacking, numbered, rising_odds, rising_odds_for
 from ukemi.attacks.norms import Ball, Epsilon, length, radius_of
 from ukemi.attacks.settings import check_count, check_numbers
 from ukemi.errors import UserError
@@ -86,11 +86,9 @@ def pgd(
     """
     _check(steps, step_size, restarts, random_start, zero_start)
     with attacking(model):
-        admitted(images, labels, targets, index)
-        index = numbered(images, index)
-        images = images.detach()
+        victim = Victim(model, images, labels, targets, index)
+        index, images = numbered(images, index), victim.originals
         radius_N = radius_of(epsilon, images, norm)
-        victim = Victim(model, images, labels, targets)
         ball = Ball(images, radius_N, norm)
         size_N = radius_N * (2.5 / max(1, steps)) if step_size is None else torch.full_like(radius_N, step_size)
         climb = _Climb(victim, ball, size_N, steps, early)

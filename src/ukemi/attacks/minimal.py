@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ukemi.attacks.base import Attacked, Norm, Victim, admitted, attacking, numbered
+from ukemi.attacks.base import Attacked, Norm, Victim, attacking, numbered
 from ukemi.attacks.norms import Epsilon, length, radius_of
 from ukemi.attacks.settings import check_count, check_numbers
 from ukemi.errors import UserError
@@ -44,11 +44,9 @@ def minimal(
     if _takes(attack, "norm"):
         options["norm"] = norm
     with attacking(model):
-        admitted(images, labels, targets, index)
-        index = numbered(images, index)
-        images = images.detach()
+        victim = Victim(model, images, labels, targets, index)
+        index, images = numbered(images, index), victim.originals
         ceiling_N = radius_of(high, images, norm, "high")
-        victim = Victim(model, images, labels, targets)
         every = torch.arange(len(images), device=images.device)
         success_N = victim.fooled(victim.logits(images, every), every)
         best, low_N, high_N = images.clone(), torch.zeros_like(ceiling_N), torch.zeros_like(ceiling_N)

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ukemi.attacks.base import Attacked, Victim, admitted, attacking
+from ukemi.attacks.base import Attacked, Victim, attacking
 from ukemi.attacks.settings import check_numbers
 from ukemi.attacks.slopes import uncounted_slopes
 from ukemi.errors import UserError
@@ -56,11 +56,11 @@ def jsma(
     that every attack can be called alike.
     """
     with attacking(model):
-        admitted(images, labels, targets, index)
+        victim = Victim(model, images, labels, targets, index)
         features = prod(images.shape[1:])
         _check(theta, gamma, others, features)
         most = floor(gamma * features + 1e-9)
-        return _attack(Victim(model, images.detach(), labels, targets), theta, most, weighted=others == "likely")
+        return _attack(victim, theta, most, weighted=others == "likely")
 
 
 def changed_features(images: Tensor, attacked: Attacked) -> Tensor:

@@ -5,7 +5,7 @@ from math import sqrt
 import torch
 from torch import Tensor, nn
 
-from ukemi.attacks.base import Attacked, Victim, admitted, attacking, log_odds, log_odds_for, numbered
+from ukemi.attacks.base import Attacked, Victim, attacking, log_odds, log_odds_for, numbered
 from ukemi.attacks.norms import Ball, Epsilon, length, radius_of
 from ukemi.attacks.settings import check_count, check_numbers
 from ukemi.errors import UserError
@@ -41,11 +41,9 @@ def square(
     if not 0 < area <= 1:
         raise UserError(f"area: it should lie above 0 and at most at 1, but {area} was given.")
     with attacking(model):
-        admitted(images, labels, targets, index)
-        index = numbered(images, index)
-        images = images.detach()
+        victim = Victim(model, images, labels, targets, index)
+        index, images = numbered(images, index), victim.originals
         ball = Ball(images, radius_of(epsilon, images, "linf"), "linf")
-        victim = Victim(model, images, labels, targets)
         best, success_N = _searched(victim, ball, index, steps, area, seed)
     return Attacked(best, success_N, length(best - images, "linf"), "linf", victim.forwards, victim.backwards)
 

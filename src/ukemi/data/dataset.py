@@ -253,8 +253,9 @@ def labelled(
     return Data(images, labels, tuple(classes), torch.arange(count), count, groups)
 
 
-def check_pixels(images: Tensor, name: str = "images") -> Tensor:
-    """`[N, C, H, W]` in uint8, or in float32 with every value in [0, 1]; anything else is named in a sentence."""
+def check_pixels(images: Tensor, name: str = "images", ends: Sequence[float] = ()) -> Tensor:
+    """`[N, C, H, W]` in uint8, or in float32 with every value in [0, 1]; anything else is named in a sentence. `ends`
+    are the lowest and the highest pixel, where they have been read already."""
     if images.ndim != 4 or 0 in images.shape[1:]:
         raise UserError(f"{name}: images should have the shape [N, C, H, W], but {list(images.shape)} was given.")
     if images.dtype == torch.uint8:
@@ -264,7 +265,7 @@ def check_pixels(images: Tensor, name: str = "images") -> Tensor:
     images = images.float()
     if not len(images):
         return images
-    low, high = torch.stack(images.aminmax()).tolist()  # read at once: a device that is asked less waits less
+    low, high = ends or torch.stack(images.aminmax()).tolist()  # read at once: a device that is asked less waits less
     if not (isfinite(low) and isfinite(high)):
         bad = ~images.isfinite().flatten(1).all(1)
         raise UserError(f"{name}: image {int(bad.nonzero()[0])} has a pixel that is NaN or infinite.")
