@@ -100,7 +100,7 @@ def test_dropout_at_test_is_what_was_trained_with() -> None:
 def test_sizes_are_said() -> None:
     said = {name: [size_of(recipe_of(name).config(size)) for size in SIZES] for name in (*SHOWN, "sensei-exp2")}
     assert said["dare-rq1"] == ["3 seeds x 1 cell, 6 epochs", "5 seeds x 9 cells, 200 epochs"]
-    assert said["uncertainty-study"][1] == "5 seeds x 5 cells, 10 to 30 epochs"
+    assert said["uncertainty-study"][1] == "5 seeds x 5 cells, 10 to 24 epochs"
     full = "5 seeds x 28 cases x 4 methods, 30 to 200 epochs, 2,500 test images or all"
     assert said["sensei-exp2"] == ["3 seeds x 2 cases x 4 methods, 3 epochs, 60 to 300 test images", full]
     assert "of the dearest method" in size_of(recipe_of("space-size").config("small"))
