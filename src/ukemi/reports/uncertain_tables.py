@@ -7,6 +7,7 @@ from typing import Any
 from ukemi.experiments.uncertain import ATTACKS, CONTINUED
 from ukemi.reports.sections import Line, Lines, Section, per_seed, seeded, spread
 from ukemi.reports.texts import Rows
+from ukemi.reports.words import listed
 from ukemi.uncertainty import GOALS, PATTERNS
 
 METRICS = ("pcs", "vr", "pe", "mi")
@@ -49,12 +50,18 @@ def pattern_sections(lines: Lines, models: Sequence[str], missing: Missing) -> l
             continue
         limits = [spread([line["thresholds"][name][0] for line in own], 1, 3) for name in ("pcs", "vr")]
         error = spread([line["calibration_error"] for line in own])
-        said = f"n = {len(own)}, {own[0]['epochs']} epochs, T = {own[0]['passes']}; limits PCS {limits[0]},"
+        epochs, passes = (_each(own, name) for name in ("epochs", "passes"))
+        said = f"n = {len(own)}, {epochs} epochs, T = {passes}; limits PCS {limits[0]},"
         said += f" VR {limits[1]}; calibration error {error} %."
         rows = [[name, *_pattern_cells(named(own, name))] for name in sources(own)]
         names = ["source", "images", "right", *PATTERNS, "unstable", "entropy, bits"]
         found.append(Section(title, [about, said], Rows(names, rows)))
     return found
+
+
+def _each(lines: Lines, name: str) -> str:
+    """The value that all seeds share, or all that they have."""
+    return listed([str(value) for value in sorted({line[name] for line in lines})])
 
 
 def _pattern_cells(rows: Sequence[Mapping[str, Any]]) -> list[str]:
