@@ -2,11 +2,11 @@
 
     python benchmarks/together.py --at-once 6 --seconds 1500 --logs FOLDER JOBS.txt
 
-A line of JOBS.txt is a command, empty lines and those that begin with # are passed over. The first are begun at once, the
-next as soon as one has ended, each with a log of its own. Where NVIDIA's multi-process service (MPS) is installed it runs
-meanwhile: kernels of several processes then compute at the same time instead of in turns. After `--seconds` nothing is
-begun any more and what runs is interrupted (Ctrl-C), never killed: under MPS a process that is killed inside a kernel
-takes the others with it. Exit code 1 if a command failed or was interrupted.
+A line of JOBS.txt is a command, empty lines and those that begin with # are passed over. The first are begun at
+once, the next as soon as one has ended, each with a log of its own. Where NVIDIA's multi-process service (MPS) is
+installed it runs meanwhile: kernels of several processes then compute at the same time instead of in turns. After
+`--seconds` nothing is begun any more and what runs is interrupted (Ctrl-C), never killed: under MPS a process that
+is killed inside a kernel takes the others with it. Exit code 1 if a command failed or was interrupted.
 """
 
 import argparse
