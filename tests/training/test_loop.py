@@ -15,6 +15,7 @@ from ukemi.augmenters import AUGMENTERS
 from ukemi.data import Data, labelled
 from ukemi.training import Run, TrainConfig, train
 from ukemi.training.checkpoints import read_checkpoint
+from ukemi.training.sets import weights_hash
 from ukemi.training.setup import batches_of_epoch, fixed_subset, in_classes, load_sets, make_model, trained_model
 from ukemi.uncertainty import dropouts_of
 
@@ -160,6 +161,19 @@ def test_a_config_goes_round_through_its_file(small: Path) -> None:
     assert Run.config_of(run.folder) == chosen
     with pytest.raises(UserError, match="already holds a run"):
         Run.start(chosen)
+
+
+def test_a_run_is_measured_in_the_layout_that_it_was_trained_in(small: Path) -> None:
+    chosen = config(small, model="resnet20", epochs=1, channels_last=True)
+    run = train(chosen, quiet=True)
+    data = load_sets(chosen).test
+    last, plain = (trained_model(run, chosen.model_copy(update={"channels_last": on}), data)[0] for on in (True, False))
+    maps = [layer.weight for layer in last.modules() if isinstance(layer, nn.Conv2d)][1:]
+    assert all(weight.is_contiguous(memory_format=torch.channels_last) for weight in maps)
+    assert sum(not weight.is_contiguous() for weight in maps) == 18  # all that are larger than 1 x 1
+    assert weights_hash(last) == weights_hash(plain)  # saved sets fit either
+    images = data.batch(torch.arange(16), "cpu").images
+    torch.testing.assert_close(last.eval()(images), plain.eval()(images), rtol=1e-4, atol=1e-5)
 
 
 def test_dropout_before_the_classifier_is_part_of_the_run(small: Path) -> None:

@@ -43,7 +43,7 @@ from ukemi.training.parallel import (
     wants_gpu,
 )
 from ukemi.training.run import Run
-from ukemi.training.setup import Sets, batches_of_epoch, fixed_subset, load_sets, make_model
+from ukemi.training.setup import Sets, batches_of_epoch, fixed_subset, laid_out, load_sets, make_model
 from ukemi.training.spent import BINS, GENES, count_genes, genes_line
 from ukemi.training.state import SUMS, State
 from ukemi.training.state import resume as take_up
@@ -310,8 +310,7 @@ def _new_state(
     config.objective.check((data.channels, *data.size))
     model = make_model(config, data, data.classes, weights).to(device)
     model = shared_statistics(model, config.model, ranks)
-    if config.channels_last:
-        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model = laid_out(model, config)
     objective = config.objective.build(config.smoothing)
     objective.attach(model)
     rate = torch.zeros((), device=device)

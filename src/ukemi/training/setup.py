@@ -99,8 +99,9 @@ def fixed_subset(data: Data, count: int, seed: int) -> Data:
 
 
 def trained_model(run: Run, config: TrainConfig, data: Data) -> tuple[nn.Module, Data]:
-    """The network of a run with the weights that it ended with (or, while it has none, of its last checkpoint), and the
-    data with their labels in the order of the classes that the network was trained on."""
+    """The network of a run with the weights that it ended with (or, while it has none, of its last checkpoint), in the
+    layout that it was trained in, and the data with their labels in the order of the classes that the network was
+    trained on."""
     if run.weights_path.exists():
         checkpoint, path = read_checkpoint(run.weights_path), run.weights_path
     else:
@@ -113,7 +114,14 @@ def trained_model(run: Run, config: TrainConfig, data: Data) -> tuple[nn.Module,
         raise UserError(f"checkpoint: {path} is no finished model (it names no classes).")
     model = make_model(config, data, classes, None)
     load_model(model, checkpoint, path)
-    return model, in_classes(data, classes)
+    return laid_out(model, config), in_classes(data, classes)
+
+
+def laid_out(model: nn.Module, config: TrainConfig) -> nn.Module:
+    """The network with its weights in memory as the settings want it, in which its layers then hand on their maps."""
+    if config.channels_last:
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return model
 
 
 def unfinished(run: Run, config: TrainConfig) -> str | None:
