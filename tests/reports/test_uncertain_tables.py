@@ -50,6 +50,17 @@ def test_claims_are_shown_or_refuted_by_the_lines() -> None:
     assert aurocs["not run"][0] == "far"
 
 
+def test_a_claim_that_holds_for_some_attacks_says_for_which_not() -> None:
+    def judged(*most: str) -> str:
+        line = profile(0, 0.9)
+        line["sources"] = [source(name, one) for name, one in zip(ATTACKS, most, strict=True)]
+        return rows_of("study", [line], "The paper's claims")["attacked inputs are mostly LH"][1]
+
+    assert judged("LH", "LH", "LH", "HL") == f"shown: LH 55% (but {ATTACKS[3]} HL 70%)"
+    assert judged("LH", "LL", "LH", "HL") == f"in part: LH 40% (but {ATTACKS[1]} LL 70% and {ATTACKS[3]} HL 70%)"
+    assert judged("LH", "HL", "HL", "HL") == "refuted: HL 55%"
+
+
 def test_a_search_below_its_aim_says_how_far_it_came() -> None:
     key = {"model": "net", "stage": "generate", "seed": 0}
     lines = [key | {"row": "HH kept", "success_rate": 0.5, "median_fitness": -0.25}]

@@ -7,6 +7,7 @@ from ukemi.experiments.uncertain import ATTACKS, CONTINUED, FUZZERS
 from ukemi.reports.sections import Line, Lines, Section
 from ukemi.reports.texts import Rows
 from ukemi.reports.uncertain_tables import METRICS, ROWS, Missing, gain, named, of, state
+from ukemi.reports.words import listed
 from ukemi.uncertainty import PATTERNS
 
 Judge = Callable[[Lines, str], str]
@@ -23,15 +24,33 @@ def claims_section(part: str, lines: Lines, models: Sequence[str], missing: Miss
 
 
 def _mostly(sources: Sequence[str], pattern: str) -> Judge:
+    """More than half of the inputs, on average over the sources; those whose largest share is another are named."""
+
     def judge(lines: Lines, model: str) -> str:
-        rows = [row for name in sources for row in named(of(lines, model, "profile"), name)]
-        if not rows:
+        found = of(lines, model, "profile")
+        each = {name: _shares(rows) for name in sources if (rows := named(found, name))}
+        if not each:
             return OPEN
-        shares = {name: mean(row["patterns"][name] for row in rows) for name in PATTERNS}
-        most = max(shares, key=lambda name: shares[name])
-        return f"{'shown' if most == pattern else 'refuted'}: {most} {shares[most]:.0%}"
+        shares = {name: mean(one[name] for one in each.values()) for name in PATTERNS}
+        most = _largest(shares)
+        verdict = "refuted" if most != pattern else "shown" if shares[most] > 0.5 else "in part"
+        others = [f"{name} {_said(one)}" for name, one in each.items() if _largest(one) != pattern]
+        besides = f" (but {listed(others)})" if most == pattern and others else ""
+        return f"{verdict}: {_said(shares)}{besides}"
 
     return judge
+
+
+def _shares(rows: Sequence[Line]) -> dict[str, float]:
+    return {name: mean(row["patterns"][name] for row in rows) for name in PATTERNS}
+
+
+def _largest(shares: dict[str, float]) -> str:
+    return max(shares, key=lambda name: shares[name])
+
+
+def _said(shares: dict[str, float]) -> str:
+    return f"{_largest(shares)} {max(shares.values()):.0%}"
 
 
 def _diverse(lines: Lines, model: str) -> str:
