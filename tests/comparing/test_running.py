@@ -148,6 +148,7 @@ def test_a_repair_follows_its_training_which_others_may_share(small: Path, tmp_p
     plain, again, worst = (found.cases[0].outcomes[name][0] for name in ("plain", "again", "worst-of,k=2"))
     assert plain.epochs == 2 and again.epochs == 7
     assert worst.forwards == 2 * 96 + 2 * 2 * 96 and worst.backwards == 2 * 96  # two variants are scored of each
+    assert plain.losses() == again.losses()[:2] and len(again.losses()) == 7 and len(plain.losses()) == 2
     assert again.seconds > plain.seconds + again.log[-1]["seconds"]  # the training, the retraining and the search
     assert plain.forwards == plain.backwards == 2 * 96
     # ten variants per sample and epoch are tried; then five epochs of the images and of those that fool

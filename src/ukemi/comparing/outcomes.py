@@ -55,6 +55,12 @@ class Outcome:
     log: list[dict[str, Any]] = field(default_factory=list)
     machine: str = ""
     """what it was finished on, and by which torch; empty in files of earlier versions"""
+    base_log: list[dict[str, Any]] = field(default_factory=list)
+    """of the training before it, where the run is a retraining"""
+
+    def losses(self) -> list[float]:
+        """The training loss of every epoch, those before a retraining too."""
+        return [line["loss"] for line in (*self.base_log, *self.log)]
 
 
 def outcome_path(run: Run, measured: Measured) -> Path:
@@ -93,8 +99,9 @@ def measure(one: Planned, run: Run, measured: Measured) -> None:
     write_checkpoint(outcome_path(run, measured), tensors, {**values, "measuring_seconds": monotonic() - began})
 
 
-def read_outcome(run: Run, measured: Measured) -> Outcome:
-    """Reads and verifies; a damaged file is refused in one sentence that says how to go on."""
+def read_outcome(run: Run, measured: Measured, base: Run | None = None) -> Outcome:
+    """Reads and verifies; a damaged file is refused in one sentence that says how to go on. `base` is the run that this
+    one trained further."""
     path = outcome_path(run, measured)
     try:
         read = read_checkpoint(path)
@@ -104,7 +111,8 @@ def read_outcome(run: Run, measured: Measured) -> Outcome:
         raise UserError(f"outcome: {path} is none that this ukemi can read.")
     fields = ("measures", "epochs", "seconds", "measuring_seconds", "forwards", "backwards")
     told = {name: read.values[name] for name in fields} | {"machine": read.values.get("machine", "")}
-    return Outcome(images=read.part("image"), index=read.part("index"), log=run.read_log(), **told)
+    told |= {"log": run.read_log(), "base_log": [] if base is None else base.read_log()}
+    return Outcome(images=read.part("image"), index=read.part("index"), **told)
 
 
 def _varied(

@@ -182,7 +182,8 @@ def gathered(config: CompareConfig, plan: Plan) -> Comparison:
         if reason is not None:
             case.stopped.setdefault(one.method, {})[one.seed] = reason
         elif outcome_path(run, measured).exists():
-            case.outcomes.setdefault(one.method, {})[one.seed] = read_outcome(run, measured)
+            base = one.base().run(plan.runs) if one.then else None
+            case.outcomes.setdefault(one.method, {})[one.seed] = read_outcome(run, measured, base)
             shown = read_shown(run, measured)
             if shown is not None:
                 case.shown.setdefault(one.method, {})[one.seed] = shown

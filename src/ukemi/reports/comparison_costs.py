@@ -68,9 +68,9 @@ def _loss(cases: Sequence[CaseResult], method: str, methods: Sequence[str]) -> f
     """Mean over cases, seeds and the epochs that all methods have."""
     means = []
     for case in cases:
-        logs = {name: [one.log for one in case.outcomes.get(name, {}).values()] for name in methods}
-        epochs = min((len(log) for several in logs.values() for log in several), default=0)
-        if not epochs or not all(logs.values()):
+        each = {name: [one.losses() for one in case.outcomes.get(name, {}).values()] for name in methods}
+        epochs = min((len(losses) for several in each.values() for losses in several), default=0)
+        if not epochs or not all(each.values()):
             return None
-        means.append(fmean(line["loss"] for log in logs[method] for line in log[:epochs]))
+        means.append(fmean(loss for losses in each[method] for loss in losses[:epochs]))
     return fmean(means) if means else None

@@ -120,9 +120,8 @@ def _curves(found: Comparison) -> list[Curves]:
 
 
 def _loss(case: CaseResult, method: str) -> tuple[tuple[float, float], ...]:
-    logs = [one.log for one in case.outcomes.get(method, {}).values()]
-    epochs = min(map(len, logs), default=0)
-    means = [sum(log[at]["loss"] for log in logs) / len(logs) for at in range(epochs)]
+    seeds = [one.losses() for one in case.outcomes.get(method, {}).values()]
+    means = [sum(losses) / len(losses) for losses in zip(*seeds, strict=False)]  # epochs that all seeds have
     return tuple((at + 1.0, log10(mean)) for at, mean in enumerate(means) if mean > 0)
 
 
