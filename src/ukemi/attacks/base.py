@@ -67,6 +67,7 @@ class Victim:
         self._checked = recording(images.device)  # meanwhile no value can be read
         self._ends = [] if self._checked else _checked_values(self.originals, self.labels, self.targets)
         self._first: Tensor | None = None
+        self.batches = True  # whether a backward pass may be batched over weights
 
     @cached_property
     def forwards(self) -> Tensor:

@@ -35,19 +35,19 @@ def uncounted_slopes(
         leaf = leaf_of(images[at])
         with torch.enable_grad():
             logits = victim.passed(leaf)
-        found.append((logits.detach(), _all_at_once(logits, leaf, mixed(logits.detach(), at))))
+        found.append((logits.detach(), _all_at_once(victim, logits, leaf, mixed(logits.detach(), at))))
     logits, gradients = (joined(column) for column in zip(*found, strict=True))
     return logits, gradients
 
 
-def _all_at_once(logits: Tensor, leaf: Tensor, weights: Tensor) -> Tensor:
-    """One batched backward pass where launches are the cost; looped over where a layer has no rule for batched
-    gradients, or where they take more memory than there is."""
-    if leaf.is_cuda and weights.shape[1] > _FEW:
+def _all_at_once(victim: Victim, logits: Tensor, leaf: Tensor, weights: Tensor) -> Tensor:
+    """One batched backward pass where launches are the cost; looped over, from then on, where a layer has no rule for
+    batched gradients, or where they take more memory than there is."""
+    if leaf.is_cuda and victim.batches and weights.shape[1] > _FEW:
         try:
             return batched(logits, leaf, weights)
         except RuntimeError:  # torch.OutOfMemoryError is one too
-            pass
+            victim.batches = False
     return looped(logits, leaf, weights)
 
 
