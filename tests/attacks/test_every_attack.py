@@ -222,6 +222,19 @@ def test_pixels_in_float64_that_are_1_but_for_rounding_are_taken(name: str, batc
         ATTACKS[name](model, images, labels, **QUICK[name])
 
 
+@pytest.mark.parametrize("name", [name for name in ATTACKS if name != "deepfool"])
+def test_a_single_target_that_is_its_label_or_beyond_the_classes_is_named(name: str, batch: Batch) -> None:
+    model, images, labels = batch
+    targets = (labels + 1) % 10
+    targets[3] = labels[3]
+    with pytest.raises(UserError, match=r"^targets: a target should differ from its label\.$"):
+        ATTACKS[name](model, images, labels, targets=targets, **QUICK[name])
+    for wrong in (-1, 10):
+        targets[3] = wrong
+        with pytest.raises(UserError, match=r"^targets: they should lie in 0 to 9\.$"):
+            ATTACKS[name](model, images, labels, targets=targets, **QUICK[name])
+
+
 class Cut(nn.Module):
     """Linear in pixels that it cuts off from their gradient; without learning, nothing at all has one."""
 
