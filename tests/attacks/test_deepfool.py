@@ -2,12 +2,14 @@
 
 import warnings
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Literal
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from ukemi.attacks import slopes
 from ukemi.attacks.base import Attacked
 from ukemi.attacks.deepfool import deepfool
 from ukemi.attacks.slopes import batched, looped
@@ -146,6 +148,22 @@ def test_one_batched_backward_equals_one_per_class(trained: Case) -> None:
     leaf = images[:6].clone().requires_grad_()
     weights = torch.randn(6, 4, 10)
     assert torch.allclose(batched(model(leaf), leaf, weights), looped(model(leaf), leaf, weights), atol=1e-6)
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("no batching rule")])
+def test_on_a_gpu_what_can_not_be_batched_is_looped_over(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def failing(*given: object) -> Tensor:
+        tried.append(given)
+        raise error
+
+    many, victim = torch.rand(2, 4, 10), SimpleNamespace(batches=True)
+    monkeypatch.setattr(slopes, "batched", failing)
+    monkeypatch.setattr(slopes, "looped", lambda logits, leaf, weights: weights)
+    for _ in range(3):
+        assert slopes._all_at_once(victim, many, SimpleNamespace(is_cuda=True), many) is many  # type: ignore[arg-type]
+    assert len(tried) == 1
 
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])

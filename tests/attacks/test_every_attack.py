@@ -1,6 +1,7 @@
 """What holds for every attack by name: they can be called alike, and they refuse alike."""
 
 import inspect
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -198,6 +199,40 @@ def test_arrays_and_lists_are_named(name: str, batch: Batch) -> None:
         attack(model, np.zeros((5, 1, 28, 28), np.float32), labels)
     with pytest.raises(UserError, match=r"^labels: a torch tensor is needed, but a list was given\.$"):
         attack(model, images, labels.tolist())
+
+
+@pytest.mark.parametrize("shape", [(), (784,), (5, 784), (5, 1, 0, 28), (0, 1, 0, 28), (5, 1, 1, 28, 28)])
+@pytest.mark.parametrize("name", ATTACKS)
+def test_images_of_another_shape_are_named(name: str, shape: tuple[int, ...], batch: Batch) -> None:
+    model, _, labels = batch
+    said = rf"^images: images should have the shape \[N, C, H, W\], but {re.escape(str(list(shape)))} was given\.$"
+    with pytest.raises(UserError, match=said):
+        ATTACKS[name](model, torch.rand(shape), labels[: shape[0] if shape else 0], **QUICK[name])
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_pixels_in_float64_that_are_1_but_for_rounding_are_taken(name: str, batch: Batch) -> None:
+    """Limits are compared in float32."""
+    model, images, labels = batch
+    images = images.double()
+    images[0, 0, 0, 0], images[1, 0, 0, 0] = 1 + 1e-12, 0.5
+    assert ATTACKS[name](model.double(), images, labels, **QUICK[name]).images.dtype == torch.float64
+    images[1, 0, 0, 0] = 1.001
+    with pytest.raises(UserError, match=r"^images: pixels should lie in \[0, 1\], but .* to 1.001 was given"):
+        ATTACKS[name](model, images, labels, **QUICK[name])
+
+
+@pytest.mark.parametrize("name", [name for name in ATTACKS if name != "deepfool"])
+def test_a_single_target_that_is_its_label_or_beyond_the_classes_is_named(name: str, batch: Batch) -> None:
+    model, images, labels = batch
+    targets = (labels + 1) % 10
+    targets[3] = labels[3]
+    with pytest.raises(UserError, match=r"^targets: a target should differ from its label\.$"):
+        ATTACKS[name](model, images, labels, targets=targets, **QUICK[name])
+    for wrong in (-1, 10):
+        targets[3] = wrong
+        with pytest.raises(UserError, match=r"^targets: they should lie in 0 to 9\.$"):
+            ATTACKS[name](model, images, labels, targets=targets, **QUICK[name])
 
 
 class Cut(nn.Module):

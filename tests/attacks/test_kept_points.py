@@ -53,6 +53,28 @@ def test_the_highest_loss_of_all_points_is_kept(attack: Any, early: bool, alone:
     assert torch.equal(found.images[0], points[values.argmax()])
 
 
+class Jumping(nn.Module):
+    """Below a grey of 0.7 the label leads by little among many, above it one other leads and the rest is far behind:
+    an error at lower log odds."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        grey = images.flatten(1).mean(1, keepdim=True)
+        dark, bright = torch.tensor([[0.1, *[0.0] * 8]]), torch.tensor([[0.0, 0.1, *[-9.0] * 7]])
+        rise = torch.tensor([[0.0, *[1e-3] * 8]])
+        return torch.where(grey > 0.7, bright, dark).to(images) + rise.to(images) * grey
+
+
+@pytest.mark.parametrize("attack", [bim, pgd])
+def test_a_point_that_fools_comes_before_one_of_higher_loss(attack: Any) -> None:
+    model, images, labels = Jumping().eval(), torch.full((1, 1, 8, 8), 0.5), torch.tensor([0])
+    found, points, outputs = seen_by(model, attack, images, labels, epsilon=0.3, steps=2, step_size=0.3)
+    values, wrong = log_odds(outputs, labels.expand(len(outputs))), outputs.argmax(1) != 0
+    assert bool(wrong.any()) and float(values[wrong].max()) < float(values[~wrong].max())
+    assert bool(found.success) and int(model(found.images).argmax()) == 1
+    without = attack(model, images, labels, epsilon=0.3, steps=2, step_size=0.3, early=False)
+    assert torch.equal(without.images[0], points[values.argmax()]) and not bool(without.success)
+
+
 class Unsure(nn.Module):
     """A network whose logits are no numbers, of every image or of those that are bright."""
 

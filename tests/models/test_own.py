@@ -37,6 +37,9 @@ class Tied(nn.Module):
         self.one, self.two = nn.Linear(3, 3), nn.Linear(3, 3)
         self.two.weight = self.one.weight
 
+def lazy():
+    return nn.Sequential(nn.Flatten(), nn.LazyLinear(2), nn.ReLU(), nn.Linear(2, 4))
+
 def text():
     return "no network"
 
@@ -97,6 +100,19 @@ def test_weights_are_loaded(name: str, here: Path) -> None:
         model = load_own("own_networks:small", {}, here / name, mean, mean)
         loaded = (model if mean is None else model.network).state_dict()  # type: ignore[operator, union-attr]
         assert all(torch.equal(loaded[key], state[key]) for key in state)
+
+
+def test_a_lazy_layer_takes_the_shapes_of_the_file(here: Path) -> None:
+    state = small().state_dict()
+    save_file(state, here / "whole.safetensors")
+    images = torch.rand(3, 1, 3, 4)
+    found = load_own("own_networks:lazy", weights=here / "whole.safetensors", mean=(0.5,), std=(0.5,))(images)
+    model = small()
+    model.load_state_dict(state)
+    assert torch.equal(found, model((images - 0.5) / 0.5))
+    save_file({key: value for key, value in state.items() if key != "1.weight"}, here / "less.safetensors")
+    with pytest.raises(UserError, match=r"lacks '1\.weight', which the model has"):
+        load_own("own_networks:lazy", weights=here / "less.safetensors")
 
 
 def test_of_tied_tensors_a_file_may_hold_one(here: Path) -> None:

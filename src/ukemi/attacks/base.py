@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ukemi.data import check_pixels
+from ukemi.data import check_pixels, check_shape
 from ukemi.errors import UserError
 from ukemi.models.check_head import PROBABILITIES, are_probabilities, gives_probabilities
 from ukemi.models.inference import evaluating, recording, right, rows_per_pass, untouched, wrong
@@ -197,12 +197,12 @@ def _checked_values(images: Tensor, labels: Tensor, targets: Tensor | None) -> l
     All ends are read at once: a device waits each time.
     """
     if not len(images):
-        check_pixels(images)
         return []
     given = {"labels": labels} | ({} if targets is None else {"targets": targets})
     # as pixels are, so that they fit into one row: numbers too large to be exact are beyond any model's classes
     values = [images, *(own.to(images.dtype) for own in given.values())]
-    ends = torch.stack([end for own in values for end in own.aminmax()]).tolist()
+    # and as the limits are compared: in float64 a pixel that is 1 but for rounding would be beyond them
+    ends = torch.stack([end for own in values for end in own.aminmax()]).float().tolist()
     check_pixels(images, ends=ends[:2])
     if targets is not None and bool((targets == labels).any()):
         raise UserError("targets: a target should differ from its label.")
@@ -303,6 +303,7 @@ def _check_tensors(images: Tensor, labels: Tensor, targets: Tensor | None, index
             raise UserError(f"{name}: a torch tensor is needed, but a {type(one).__name__} was given.")
     if images.dtype not in (torch.float32, torch.float64):
         raise UserError(f"images: float32 or float64 pixels in [0, 1] are needed, but {images.dtype} was given.")
+    check_shape(images)
     count = len(images)
     for name, given in numbers.items():
         if given is not None and (given.is_floating_point() or given.is_complex() or given.shape != (count,)):

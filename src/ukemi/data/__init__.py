@@ -1,6 +1,6 @@
 """Data sets: readers of the official formats, image folders, .npz files and the embedded set."""
 
-from ukemi.data.dataset import Batch, Data, DataSet, Images, as_float, check_pixels, labelled
+from ukemi.data.dataset import Batch, Data, DataSet, Images, as_float, check_pixels, check_shape, labelled
 from ukemi.data.folders import read_folder
 from ukemi.data.loading import Row, load, places, survey
 from ukemi.data.npz import read_npz
@@ -17,6 +17,7 @@ __all__ = [
     "Source",
     "as_float",
     "check_pixels",
+    "check_shape",
     "in_a_row",
     "is_shared",
     "labelled",

@@ -253,11 +253,16 @@ def labelled(
     return Data(images, labels, tuple(classes), torch.arange(count), count, groups)
 
 
+def check_shape(images: Tensor, name: str = "images") -> None:
+    """`[N, C, H, W]`, of which N alone may be 0."""
+    if images.ndim != 4 or 0 in images.shape[1:]:
+        raise UserError(f"{name}: images should have the shape [N, C, H, W], but {list(images.shape)} was given.")
+
+
 def check_pixels(images: Tensor, name: str = "images", ends: Sequence[float] = ()) -> Tensor:
     """`[N, C, H, W]` in uint8, or in float32 with every value in [0, 1]; anything else is named in a sentence. `ends`
     are the lowest and the highest pixel, where they have been read already."""
-    if images.ndim != 4 or 0 in images.shape[1:]:
-        raise UserError(f"{name}: images should have the shape [N, C, H, W], but {list(images.shape)} was given.")
+    check_shape(images, name)
     if images.dtype == torch.uint8:
         return images
     if not images.is_floating_point():

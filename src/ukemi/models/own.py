@@ -10,6 +10,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from ukemi.errors import UserError
 from ukemi.models.inference import evaluating
@@ -104,7 +105,7 @@ def load_weights(network: nn.Module, path: Path) -> None:
 
 
 def _fill(network: nn.Module, given: dict[str, Tensor], path: Path) -> None:
-    own = network.state_dict()
+    own = network.state_dict()  # a lazy layer has no shapes yet: it takes those of the file
     for key, value in given.items():
         if key not in own:
             around = next((one for one in _AROUND if key.startswith(one) and key.removeprefix(one) in own), None)
@@ -112,13 +113,13 @@ def _fill(network: nn.Module, given: dict[str, Tensor], path: Path) -> None:
                 f"weights: {path} has {key!r}, which the model does not have"
                 + (f"; save model.{around}state_dict(), without {_AROUND[around]} around it." if around else ".")
             )
-        if value.shape != own[key].shape:
+        if not is_lazy(own[key]) and value.shape != own[key].shape:
             shapes = f"{list(value.shape)}, but the model's {list(own[key].shape)}"
             raise UserError(f"weights: the shape of {key!r} in {path} is {shapes}.")
-    present = {_place(own[key]) for key in given}
+    present = {_place(own[key]) for key in given if not is_lazy(own[key])}
     for key, tensor in own.items():
         # Of tied tensors a file may hold only one.
-        if key not in given and _place(tensor) not in present:
+        if key not in given and (is_lazy(tensor) or _place(tensor) not in present):
             raise UserError(f"weights: {path} lacks {key!r}, which the model has.")
     network.load_state_dict(given, strict=False)
 
