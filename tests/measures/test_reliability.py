@@ -279,6 +279,21 @@ def test_black_box_wins() -> None:
     assert found.held is not None and found.held_by_all is not None and found.held_by_all < found.held
 
 
+class HalfBlind(Bright):
+    """Bright images have a gradient, dark ones have none."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        score = images.flatten(1).mean(1) - 0.5
+        return self.two(torch.where(score > 0, score, score.detach()))
+
+
+def test_what_falls_to_square_where_there_is_no_gradient_counts_once() -> None:
+    found = checked(HalfBlind(), NEAR)
+    assert raised(found) == ["zero-gradients"]
+    assert found["zero-gradients"].evidence["zero"] == 20 and found["zero-gradients"].evidence["fooled_by_square"] > 2
+    assert found["black-box-wins"].evidence == {"images": 20, "found": 0}
+
+
 def test_unbounded_holds() -> None:
     assert raised(checked(Hidden(reach=0.01), FAR)) == ["unbounded-holds"]
 

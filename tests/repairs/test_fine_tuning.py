@@ -82,6 +82,26 @@ def test_a_set_of_another_model_is_refused_and_nothing_written(made: tuple[Path,
     assert not (tmp_path / "more").exists()
 
 
+def test_a_single_image_and_images_of_another_size_are_refused_and_nothing_written(
+    made: tuple[Path, Path], tmp_path: Path
+) -> None:
+    run, path = made
+    found = read_set(path)
+    one = torch.arange(len(found)) == found.success.nonzero()[0, 0]
+    write_set(tmp_path / "one.safetensors", replace(found, success=found.success & one))
+    large = torch.nn.functional.pad(found.images, (2, 2, 2, 2))
+    write_set(tmp_path / "large.safetensors", replace(found, images=large))
+    wide = r"^sets: .*large.safetensors: its images are \[1, 32, 32\], those of the run \[1, 28, 28\]\.$"
+    for names, said in (
+        (["one"], r"^sets: there is one image in them that fools the model; at least two are needed\.$"),
+        (["large"], wide),
+        (["one", "large"], wide),
+    ):
+        with pytest.raises(UserError, match=said):
+            fine_tune(Run(run), [tmp_path / f"{name}.safetensors" for name in names], out=tmp_path / "more", quiet=True)
+        assert not (tmp_path / "more").exists()
+
+
 def test_the_command(made: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, path = made
     flags = ["--epochs", "1", "--out", str(tmp_path / "t"), "--device", "cpu"]

@@ -47,7 +47,7 @@ class Adversarial(Objective):
         step_size: Annotated[Number, Field(gt=0)] | None = None
         """Length of a step; default: the attack's own."""
         ratio: Annotated[Number, Field(gt=0, le=1)] = 1.0
-        """Share of each batch that is attacked."""
+        """Share of each batch that is attacked; at least one image is."""
 
         @model_validator(mode="after")
         def _fits(self) -> "Adversarial.Config":
@@ -100,9 +100,8 @@ class Adversarial(Objective):
     def __call__(
         self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int, clean: Tensor | None = None
     ) -> Outcome:
-        count = round(self.ratio * len(images))
-        if count:
-            found = self.attack(model, images[:count], labels[:count], index=index[:count], **self._told(epoch))
-            images = torch.cat([found.images.detach().to(images.dtype), images[count:]])
+        count = max(1, round(self.ratio * len(images)))
+        found = self.attack(model, images[:count], labels[:count], index=index[:count], **self._told(epoch))
+        images = torch.cat([found.images.detach().to(images.dtype), images[count:]])
         logits_NK = model(images).float()
         return Outcome(F.cross_entropy(logits_NK, labels, reduction="none", label_smoothing=self.smoothing), logits_NK)

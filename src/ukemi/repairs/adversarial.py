@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ukemi import randomness
 from ukemi.data import Data, as_float
-from ukemi.errors import field_called
+from ukemi.errors import UserError, field_called
 from ukemi.models.inference import home_of
 from ukemi.randomness import Stream
 from ukemi.repairs.mining import Mined, Report
@@ -49,6 +49,8 @@ def fine_tune(
         _, train_part = trained_model(run, config, own.train)
         parts.append(train_part)
     images = torch.cat([as_float(pixels(part)) for part in parts])
+    if len(images) < 2:
+        raise UserError("sets: there is one image in them that fools the model; at least two are needed.")
     told = further(
         config,
         run,
@@ -74,6 +76,9 @@ def _read(path: Path, model: torch.nn.Module, test: Data) -> tuple[Data, str]:
         found = read_set(path)
     with field_called(f"sets: {path}", "adversarial-set"):
         check_set(found, model=model)
+        given, own = list(found.images.shape[1:]), [test.channels, *test.size]
+        if given != own:
+            raise UserError(f"adversarial-set: its images are {given}, those of the run {own}.")
         return in_classes(as_data(found), test.classes), found.split
 
 
