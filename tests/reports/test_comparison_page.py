@@ -25,7 +25,7 @@ from ukemi.measures.sensitivity import Axis, Landscape
 from ukemi.reports import comparison_answer, comparison_tables, comparison_texts, words, write_comparison
 from ukemi.reports.comparison import about_measures, difference_rows, measure_rows
 from ukemi.reports.comparison_costs import cost_said, loss_said
-from ukemi.reports.comparison_page import _cost, _of_mean
+from ukemi.reports.comparison_page import _cost, _loss, _of_mean
 from ukemi.reports.doubts import doubts_compared
 from ukemi.reports.page import flat
 from ukemi.reports.side_by_side import _recognised, gallery_of, same_seed
@@ -352,6 +352,24 @@ def test_curves_stand_before_pictures(tmp_path: Path) -> None:
     headings = ["Table", "Curves", "Cost", "One image, every method", "The images that break them", "Where the time"]
     said = read(tmp_path / "page.html").said()
     assert sorted(headings, key=said.index) == headings
+
+
+def test_the_curve_of_a_repair_lies_behind_the_training_that_it_went_on_from(tmp_path: Path) -> None:
+    repaired = {seed: replace(one, epochs=8) for seed, one in OUTCOMES["search"].items()}  # its log has three epochs
+    case = replace(CASE, outcomes={**OUTCOMES, "search": repaired})
+    assert [at for at, _ in _loss(case, "search")] == [6, 7, 8] and [at for at, _ in _loss(case, "luck")] == [1, 2, 3]
+    for cases, told in (((case,), True), ((CASE,), False)):
+        write_comparison(tmp_path, replace(comparison(), cases=cases), command="ukemi compare")
+        said = read(tmp_path / "page.html").said()
+        assert ("A repair’s curve begins where the training that it goes on from ends" in said) == told
+
+
+def test_no_legend_names_a_method_that_finished_nowhere(tmp_path: Path) -> None:
+    outcomes = {name: OUTCOMES[name] for name in ("plain", "luck")}
+    case = replace(CASE, outcomes=outcomes, stopped={"search": dict.fromkeys(range(3), "diverged")})
+    write_comparison(tmp_path, replace(comparison(), cases=(case,)), command="ukemi compare")
+    page = (tmp_path / "page.html").read_text()
+    assert "<span>luck</span>" in page and "<span>search</span>" not in page
 
 
 def test_every_run_may_be_in_the_gallery_and_every_method_is_among_the_first() -> None:

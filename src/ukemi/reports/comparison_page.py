@@ -44,6 +44,8 @@ def write_comparison(folder: Path, found: Comparison, *, command: str, notes: Se
     for name, text in texts.items():
         write_whole(folder / f"table.{name}", text.encode())
     measures = measure_rows(found)
+    finished = [one for case in found.run_cases() for runs in case.outcomes.values() for one in runs.values()]
+    drawn = {method for case in found.run_cases() for method in case.outcomes}
     page = template("comparison.html").render(
         heading=found.title,
         versions=versions(),
@@ -67,9 +69,10 @@ def write_comparison(folder: Path, found: Comparison, *, command: str, notes: Se
         ramp=maps.ramp(),
         histories=_histories(found),
         curves=_curves(found),
+        repaired=any(one.log and _before(one) for one in finished),
         costs=_costs(found),
         spent=section(_spent(found)),
-        legend=[(method, charts.swatch(at)) for at, method in enumerate(found.methods)],
+        legend=[(method, charts.swatch(at)) for at, method in enumerate(found.methods) if method in drawn],
         every_run=texts["csv"],
         command=command,
         settings=flat({**found.settings, "baseline": found.baseline}),
@@ -120,10 +123,17 @@ def _curves(found: Comparison) -> list[Curves]:
 
 
 def _loss(case: CaseResult, method: str) -> tuple[tuple[float, float], ...]:
-    logs = [one.log for one in case.outcomes.get(method, {}).values()]
+    runs = list(case.outcomes.get(method, {}).values())
+    logs = [one.log for one in runs]
     epochs = min(map(len, logs), default=0)
+    before = max(map(_before, runs), default=0)
     means = [sum(log[at]["loss"] for log in logs) / len(logs) for at in range(epochs)]
-    return tuple((at + 1.0, log10(mean)) for at, mean in enumerate(means) if mean > 0)
+    return tuple((before + at + 1.0, log10(mean)) for at, mean in enumerate(means) if mean > 0)
+
+
+def _before(one: Outcome) -> int:
+    """Epochs of the training that a repair went on from: its log knows of the repair alone."""
+    return one.epochs - len(one.log)
 
 
 def _costs(found: Comparison) -> list[Curves]:
