@@ -18,6 +18,7 @@ from test_report_page import page_load, read
 sys.path.insert(0, str(Path(__file__).parents[1] / "comparing"))
 from comparison_samples import CASE, OUTCOMES, comparison, outcome
 
+from ukemi.comparing import summary
 from ukemi.comparing.outcomes import Outcome
 from ukemi.comparing.result import CaseResult
 from ukemi.comparing.shown import ASKED
@@ -159,13 +160,19 @@ def test_what_is_explained_is_there() -> None:
 def test_what_is_left_out_is_not_explained() -> None:
     caption = str(comparison_tables(comparison(), 40)[0].caption)
     assert "± standard deviation" not in caption and "passes" not in caption
-    assert caption.startswith("in %, mean over the seeds; robust: right on") and "more column" in caption
+    assert (
+        caption.startswith("in %, mean over the seeds, on 1,000 test images; robust: right on")
+        and "more column" in caption
+    )
 
 
 def test_the_page_says_what_its_columns_mean(tmp_path: Path) -> None:
     write_comparison(tmp_path, comparison(), command="ukemi compare")
     said = read(tmp_path / "page.html").said()
-    assert "mean ± standard deviation over the seeds; robust: right on" in said and "attacked: right" not in said
+    assert (
+        "standard deviation over the seeds, on 1,000 test images; robust: right on" in said
+        and "attacked: right" not in said
+    )
     one = replace(CASE, outcomes={name: {0: seeds[0]} for name, seeds in OUTCOMES.items()})
     write_comparison(tmp_path, replace(comparison(), cases=(one,), seeds=(0,)), command="ukemi compare")
     assert "standard deviation over the seeds" not in read(tmp_path / "page.html").said()
@@ -362,6 +369,28 @@ def test_the_curve_of_a_repair_lies_behind_the_training_that_it_went_on_from(tmp
         write_comparison(tmp_path, replace(comparison(), cases=cases), command="ukemi compare")
         said = read(tmp_path / "page.html").said()
         assert ("A repair’s curve begins where the training that it goes on from ends" in said) == told
+
+
+def test_the_caption_says_on_how_many_images_and_whether_each_seed_has_its_own() -> None:
+    found = comparison()
+    assert ", on 1,000 test images; robust" in about_measures(found, measure_rows(found))
+    apart = {
+        method: {
+            seed: replace(one, index={name: index + seed for name, index in one.index.items()})
+            for seed, one in seeds.items()
+        }
+        for method, seeds in OUTCOMES.items()
+    }
+    few = replace(CASE, name="few", outcomes={name: {0: outcome(0.5, images=5)} for name in OUTCOMES})
+    several = replace(found, cases=(replace(CASE, outcomes=apart), few))
+    said = about_measures(several, measure_rows(several))
+    assert ", on 5 to 1,000 test images, others with every seed; robust" in said
+    attacked = {"index": {**outcome(0.5).index, "attacked": torch.arange(200)}}
+    case = replace(CASE, outcomes={"luck": {0: replace(outcome(0.5), **attacked)}})
+    said = about_measures(replace(found, cases=(case,)), measure_rows(found))
+    assert ", on 1,000 test images (200 under attack); robust" in said
+    kept = summary(several)["cases"]
+    assert [one["test_images"] for one in kept] == [1000, 5]
 
 
 def test_no_legend_names_a_method_that_finished_nowhere(tmp_path: Path) -> None:
