@@ -224,6 +224,27 @@ def test_an_unfinished_training_is_measured_with_a_note_and_passes_no_gate(
     assert not Path("gated").exists()
 
 
+def test_images_that_a_run_was_trained_on_are_told_and_leave_its_evaluation_alone(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(small(images, "--out", "here")) == 0
+    flags = ["here", "--device", "cpu", "--landscapes", "0"]
+    assert run(["evaluate", *flags]) == 0
+    before, said = Path("here/evaluation/evaluation.json").read_bytes(), "images that the run was trained on"
+    capsys.readouterr()
+    assert run(["evaluate", *flags, "--split", "train"]) == 0
+    assert said in " ".join(capsys.readouterr().out.split())
+    assert Path("here/evaluation/evaluation.json").read_bytes() == before
+    found = json.loads(Path("here/evaluation-train/evaluation.json").read_text())
+    assert found["notes"] == [f"Measured on {said}, at least in part: on others it may do worse."]
+    assert (
+        found["settings"]["seen"] == said and found["notes"][0] in Path("here/evaluation-train/page.html").read_text()
+    )
+    other = ["--data", str(images / "train"), "--split", "all", "--out", "other"]
+    assert run(["evaluate", *flags, *other]) == 0
+    assert json.loads(Path("other/evaluation.json").read_text())["notes"] == []
+
+
 def test_resuming_says_what_is_left_to_do(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(small(images, "--out", "here")) == 0
     weights = Path("here/model.safetensors").read_bytes()

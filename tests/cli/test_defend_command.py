@@ -118,7 +118,8 @@ def test_repair_uncertainty_trains_measures_and_says_so(
     )
     assert Run.config_of(tmp_path / "w").device == "cpu"
     said = capsys.readouterr().out
-    assert "calibration rate, fgsm" in said and "under PGD" in said and "weights:" in said
+    count = json.loads((tmp_path / "w/repair.json").read_text())["before"]["calibration_images"]["fgsm"]
+    assert f"calibration rate, fgsm ({count} images)" in said and "under PGD" in said and "weights:" in said
     about = json.loads((tmp_path / "w/repair.json").read_text())
     success = int(read_set(Path(train_set)).success.sum())
     assert about["repair"] == "uncertainty" and about["samples"] == success

@@ -115,6 +115,10 @@ def test_the_mean_ratio_says_over_how_many_defences_it_is(profiled: Profile) -> 
         ((all_pass, common_stopped), "over 1 of 2 defences"),
     ):
         said = _glance(DefenceReport("net", Study(profiled, judged), "given", {}, "cpu", 1.0))
+        counts = Study(profiled, judged).counts()
+        rare_ones = counts["LL"] + counts["HL"] + counts["HH"]
+        assert said[1].startswith(f"Inputs of uncommon patterns ({words.plural(rare_ones, 'input')}) pass")
+        assert f"than those of LH ({words.plural(counts['LH'], 'input')})" in said[1]
         assert over in said[1] and ("that some of LH pass" in said[1]) == (judged[1] is common_stopped)
 
 
@@ -125,6 +129,19 @@ def test_one_defence_is_not_compared_with_itself(profiled: Profile) -> None:
     assert f"pass 0{words.THIN}% more often" in said[1]
 
 
+def test_defences_that_let_as_many_pass_are_named_together(profiled: Profile) -> None:
+    fooling = {one.name: ~one.right for one in profiled.sources[1:]}
+    none = {name: torch.zeros_like(rows) for name, rows in fooling.items()}
+    judged = tuple(
+        Judged(name, "hardening", 1.0, 0.0, rows) for name, rows in (("a", none), ("b", fooling), ("c", none))
+    )
+    said = _glance(DefenceReport("net", Study(profiled, judged), "given", {}, "cpu", 1.0))
+    ends = f"fewest pass a and c (0.0{words.THIN}%), most pass b (100.0{words.THIN}%)"
+    assert said[0] == f"Of the inputs that fool the bare model {ends}."
+    said = _glance(DefenceReport("net", Study(profiled, judged[::2]), "given", {}, "cpu", 1.0))
+    assert said[0] == f"Of the inputs that fool the bare model 0.0{words.THIN}% pass a and c."
+
+
 def test_the_names_of_defences_stay_whole_beside_all_kinds_of_sources(profiled: Profile) -> None:
     more = replace(profiled, sources=(*profiled.sources, replace(profiled.sources[1], name="made")))
     fooling = {one.name: ~one.right for one in more.sources[1:]}
@@ -133,6 +150,8 @@ def test_the_names_of_defences_stay_whole_beside_all_kinds_of_sources(profiled: 
     console = Console(width=80, record=True, file=StringIO())
     console.print(defence_table(Study(more, judged), kinds))
     printed = console.export_text()
+    said, rare = " ".join(printed.split()), {name: Study(more, judged).counts()[name] for name in ("LL", "HL", "HH")}
+    assert f"uncommon: LL, HL, HH ({words.plural(sum(rare.values()), 'input')})" in said
     assert all(f" {name} " in printed for name in DEFENCES) and max(map(len, printed.splitlines())) <= 80
 
 

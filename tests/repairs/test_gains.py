@@ -55,4 +55,5 @@ def test_every_measure_is_that_of_a_slow_form(squares: Data) -> None:
     assert (found.robust_accuracy, found.pgd_accuracy) == (share(held), share(withstood))
     assert len({found.accuracy, share(right(few)), found.robust_accuracy, found.pgd_accuracy}) == 4
     assert found.calibration == {name: share(right(frozen[name])) for name in ("first", "second")}
+    assert found.calibration_images == {"first": 60, "second": 40} == found.as_json()["calibration_images"]
     assert found.mean_calibration == pytest.approx(sum(found.calibration.values()) / 2)

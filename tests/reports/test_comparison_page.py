@@ -18,6 +18,7 @@ from test_report_page import page_load, read
 sys.path.insert(0, str(Path(__file__).parents[1] / "comparing"))
 from comparison_samples import CASE, OUTCOMES, comparison, outcome
 
+from ukemi.comparing import summary
 from ukemi.comparing.outcomes import Outcome
 from ukemi.comparing.result import CaseResult
 from ukemi.comparing.shown import ASKED
@@ -25,7 +26,7 @@ from ukemi.measures.sensitivity import Axis, Landscape
 from ukemi.reports import comparison_answer, comparison_tables, comparison_texts, words, write_comparison
 from ukemi.reports.comparison import about_measures, difference_rows, measure_rows
 from ukemi.reports.comparison_costs import cost_said, loss_said
-from ukemi.reports.comparison_page import _cost, _of_mean
+from ukemi.reports.comparison_page import _cost, _loss, _of_mean
 from ukemi.reports.doubts import doubts_compared
 from ukemi.reports.page import flat
 from ukemi.reports.side_by_side import _recognised, gallery_of, same_seed
@@ -159,13 +160,19 @@ def test_what_is_explained_is_there() -> None:
 def test_what_is_left_out_is_not_explained() -> None:
     caption = str(comparison_tables(comparison(), 40)[0].caption)
     assert "± standard deviation" not in caption and "passes" not in caption
-    assert caption.startswith("in %, mean over the seeds; robust: right on") and "more column" in caption
+    assert (
+        caption.startswith("in %, mean over the seeds, on 1,000 test images; robust: right on")
+        and "more column" in caption
+    )
 
 
 def test_the_page_says_what_its_columns_mean(tmp_path: Path) -> None:
     write_comparison(tmp_path, comparison(), command="ukemi compare")
     said = read(tmp_path / "page.html").said()
-    assert "mean ± standard deviation over the seeds; robust: right on" in said and "attacked: right" not in said
+    assert (
+        "standard deviation over the seeds, on 1,000 test images; robust: right on" in said
+        and "attacked: right" not in said
+    )
     one = replace(CASE, outcomes={name: {0: seeds[0]} for name, seeds in OUTCOMES.items()})
     write_comparison(tmp_path, replace(comparison(), cases=(one,), seeds=(0,)), command="ukemi compare")
     assert "standard deviation over the seeds" not in read(tmp_path / "page.html").said()
@@ -352,6 +359,49 @@ def test_curves_stand_before_pictures(tmp_path: Path) -> None:
     headings = ["Table", "Curves", "Cost", "One image, every method", "The images that break them", "Where the time"]
     said = read(tmp_path / "page.html").said()
     assert sorted(headings, key=said.index) == headings
+
+
+def test_the_curve_of_a_repair_begins_with_the_training_that_it_went_on_from(tmp_path: Path) -> None:
+    before = [{"epoch": at, "loss": 10.0} for at in range(5)]
+    repaired = {seed: replace(one, base_log=before) for seed, one in OUTCOMES["search"].items()}
+    case = replace(CASE, outcomes={**OUTCOMES, "search": repaired})
+    points = _loss(case, "search")
+    assert [at for at, _ in points] == list(range(1, 9)) and [value for _, value in points[:6]] == [1] * 5 + [0]
+    assert _loss(case, "luck") == _loss(CASE, "luck") and len(_loss(CASE, "luck")) == 3
+    for cases, told in (((case,), True), ((CASE,), False)):
+        write_comparison(tmp_path, replace(comparison(), cases=cases), command="ukemi compare")
+        said = read(tmp_path / "page.html").said()
+        assert ("A repair’s curve begins with the training that it goes on from" in said) == told
+
+
+def test_the_caption_says_on_how_many_images_and_whether_each_seed_has_its_own() -> None:
+    found = comparison()
+    assert ", on 1,000 test images; robust" in about_measures(found, measure_rows(found))
+    apart = {
+        method: {
+            seed: replace(one, index={name: index + seed for name, index in one.index.items()})
+            for seed, one in seeds.items()
+        }
+        for method, seeds in OUTCOMES.items()
+    }
+    few = replace(CASE, name="few", outcomes={name: {0: outcome(0.5, images=5)} for name in OUTCOMES})
+    several = replace(found, cases=(replace(CASE, outcomes=apart), few))
+    said = about_measures(several, measure_rows(several))
+    assert ", on 5 to 1,000 test images, others with every seed; robust" in said
+    attacked = {"index": {**outcome(0.5).index, "attacked": torch.arange(200)}}
+    case = replace(CASE, outcomes={"luck": {0: replace(outcome(0.5), **attacked)}})
+    said = about_measures(replace(found, cases=(case,)), measure_rows(found))
+    assert ", on 1,000 test images (200 under attack); robust" in said
+    kept = summary(several)["cases"]
+    assert [one["test_images"] for one in kept] == [1000, 5]
+
+
+def test_no_legend_names_a_method_that_finished_nowhere(tmp_path: Path) -> None:
+    outcomes = {name: OUTCOMES[name] for name in ("plain", "luck")}
+    case = replace(CASE, outcomes=outcomes, stopped={"search": dict.fromkeys(range(3), "diverged")})
+    write_comparison(tmp_path, replace(comparison(), cases=(case,)), command="ukemi compare")
+    page = (tmp_path / "page.html").read_text()
+    assert "<span>luck</span>" in page and "<span>search</span>" not in page
 
 
 def test_every_run_may_be_in_the_gallery_and_every_method_is_among_the_first() -> None:

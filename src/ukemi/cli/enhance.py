@@ -10,7 +10,7 @@ from rich.table import Table
 
 from ukemi.errors import UserError
 from ukemi.repairs import Enhance, Enhanced, enhance
-from ukemi.reports.words import percent
+from ukemi.reports.words import percent, plural
 from ukemi.training import Run
 
 
@@ -59,7 +59,9 @@ def _table(done: Enhanced) -> Table:
         f"robust accuracy, T3 ({before.images} images)": (before.robust_accuracy, after.robust_accuracy),
         f"under PGD ({before.images} images)": (before.pgd_accuracy, after.pgd_accuracy),
     }
-    rows |= {f"calibration rate, {name}": (rate, after.calibration[name]) for name, rate in before.calibration.items()}
+    for name, count in before.calibration_images.items():
+        row = f"calibration rate, {name} ({plural(count, 'image')})"
+        rows[row] = before.calibration[name], after.calibration[name]
     if before.calibration:
         rows["calibration rate, mean"] = (before.mean_calibration, after.mean_calibration)
     for name, values in rows.items():

@@ -178,7 +178,9 @@ def run(arguments: list[str]) -> int:
 
 
 def _out(config: EvaluateConfig) -> Path:
-    return config.out or (Path("evaluation") if config.run is None else config.run / "evaluation")
+    if config.out is not None or config.run is None:
+        return config.out or Path("evaluation")
+    return config.run / ("evaluation" if config.split == "test" else f"evaluation-{config.split}")
 
 
 def _checked(config: EvaluateConfig) -> dict[str, float]:
@@ -273,6 +275,8 @@ def model_and_data(
         data = _data(config, config.data or trained.data, trained, trained.seed)
         model, data = trained_model(Run(config.run), trained, data)
         shown = {"model": trained.model, "data": trained.data, "augmenter": trained.augmenter.name, **shown}
+        if config.split != "test" and config.data in (None, trained.data):
+            shown["seen"] = "images that the run was trained on"
         log = Run(config.run).read_log()
         stopped = unfinished(Run(config.run), trained)
         if stopped is not None:

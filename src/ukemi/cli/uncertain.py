@@ -25,6 +25,7 @@ from ukemi.models.inference import default_chunk, home_of, logits
 from ukemi.models.own import load_into
 from ukemi.ranks import Ranks, is_first
 from ukemi.reports.uncertainty import KnownProfile, read_profile
+from ukemi.reports.words import count, plural
 from ukemi.schema import Number
 from ukemi.spaces import Space
 from ukemi.training.checkpoints import read_checkpoint
@@ -40,7 +41,7 @@ from ukemi.uncertainty.patterns import limits_of
 
 OF_DROPOUT = ("passes", "dropout", "own_dropout_only")
 """settings that an ensemble, which is asked once per member, has no use for"""
-VALIDATED, GIVEN = "Youden’s J on validation data", "given"
+GIVEN = "given"
 
 
 class UncertainConfig(BroughtConfig):
@@ -292,7 +293,9 @@ def thresholds_of(
         return Thresholds(limits_of("pcs", config.pcs_thresholds), limits_of("vr", config.vr_thresholds)), GIVEN
     attacked = attacked_validation(config, found) if attacked is None else attacked
     kinds = {"confidence": config.confidence, "against": config.against, "ranks": found.ranks}
-    return validation_thresholds(found.source, found.validation, attacked, **kinds), VALIDATED  # type: ignore[arg-type]
+    limits = validation_thresholds(found.source, found.validation, attacked, **kinds)  # type: ignore[arg-type]
+    counted = plural(len(found.validation), "validation image")
+    return limits, f"Youden’s J on {counted} and {count(sum(map(len, attacked)))} that attacks turned"
 
 
 def attacked_validation(config: UncertainConfig, found: Brought) -> list[Data]:

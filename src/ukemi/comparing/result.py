@@ -51,6 +51,11 @@ class CaseResult:
         names = [name for seeds in self.outcomes.values() for one in seeds.values() for name in one.measures]
         return list(dict.fromkeys(names))
 
+    def tested(self, measure: str = "accuracy") -> set[tuple[int, ...]]:
+        """The test images of every run, by their identities; one entry where all runs have the same."""
+        runs = (one for seeds in self.outcomes.values() for one in seeds.values())
+        return {tuple(one.index[measure].tolist()) for one in runs if measure in one.index}
+
     def values(self, method: str, measure: str) -> dict[int, float]:
         """By seed."""
         return {
@@ -228,6 +233,7 @@ def _case(found: Comparison, case: CaseResult) -> dict[str, Any]:
         "grids": list(case.grids),
         "not_run": case.missing or None,
         "printed": case.printed,
+        "test_images": max(map(len, case.tested()), default=None),
         "stopped": {name: {str(seed): why for seed, why in seeds.items()} for name, seeds in case.stopped.items()},
         "methods": {
             method: {measure: _spread(case, method, measure) for measure in (*measures, *COSTS)}

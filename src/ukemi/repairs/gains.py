@@ -28,6 +28,8 @@ class Standing:
     images: int
     calibration: dict[str, float] = field(default_factory=dict)
     """attack -> accuracy on a frozen set that it made on the model before the repair (the calibration rate)"""
+    calibration_images: dict[str, int] = field(default_factory=dict)
+    """attack -> how many images that set has"""
 
     @property
     def mean_calibration(self) -> float:
@@ -52,10 +54,12 @@ def standing_of(
     """Measures a model: accuracy on `test`, robust accuracy and PGD on `few` of it, accuracy on frozen sets."""
     device = home_of(model)
     attack = AttackConfig(attack="pgd", epsilon=epsilon, steps=steps).made(seed)
+    known = {name: data for name, data in frozen.items() if len(data)}
     return Standing(
         accuracy=accuracy(model, test, device)[0],
         robust_accuracy=robustness_of(model, few, T3).robust_accuracy,
         pgd_accuracy=under_attack(model, few, attack).attacked_accuracy,
         images=len(few),
-        calibration={name: accuracy(model, data, device)[0] for name, data in frozen.items() if len(data)},
+        calibration={name: accuracy(model, data, device)[0] for name, data in known.items()},
+        calibration_images={name: len(data) for name, data in known.items()},
     )

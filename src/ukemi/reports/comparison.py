@@ -224,10 +224,29 @@ def about_measures(found: Comparison, rows: Rows) -> str:
     if "accuracy" not in rows.names:
         return ""
     over = f", mean{' ± standard deviation' * deviates(rows)} over the seeds" if len(found.seeds) > 1 else ""
+    over += _tested(found)
     first = dict.fromkeys(case.grids[0] for case in found.run_cases())
     grids = " or ".join(first) + ", as its case has it" * (len(first) > 1)
     columns = (f"{name}: {about.format(grids=grids)}" for name, about in COLUMNS.items() if name in rows.names)
     return "; ".join([f"in %{over}", *columns])
+
+
+def _tested(found: Comparison) -> str:
+    """On how many test images, and whether every seed has its own: data without a test part are split by the seed."""
+    cases = found.run_cases()
+    many = _counts(cases, "accuracy")
+    if not many:
+        return ""
+    attacked = _counts(cases, "attacked")
+    fewer = f" ({attacked} under attack)" if attacked not in ("", many) else ""
+    own = ", others with every seed" if any(len(case.tested()) > 1 for case in cases) else ""
+    return f", on {many}{' test image' + 's' * (many != '1')}{fewer}{own}"
+
+
+def _counts(cases: Sequence[CaseResult], measure: str) -> str:
+    """60, or of several cases 60 to 1,000."""
+    counts = sorted({len(images) for case in cases for images in case.tested(measure)})
+    return " to ".join(dict.fromkeys(words.count(end) for end in (counts[0], counts[-1]))) if counts else ""
 
 
 def _by_case(rows: Rows, width: int, caption: Callable[[Rows], str]) -> list[Table]:

@@ -44,6 +44,8 @@ def write_comparison(folder: Path, found: Comparison, *, command: str, notes: Se
     for name, text in texts.items():
         write_whole(folder / f"table.{name}", text.encode())
     measures = measure_rows(found)
+    finished = [one for case in found.run_cases() for runs in case.outcomes.values() for one in runs.values()]
+    drawn = {method for case in found.run_cases() for method in case.outcomes}
     page = template("comparison.html").render(
         heading=found.title,
         versions=versions(),
@@ -67,9 +69,10 @@ def write_comparison(folder: Path, found: Comparison, *, command: str, notes: Se
         ramp=maps.ramp(),
         histories=_histories(found),
         curves=_curves(found),
+        repaired=any(one.base_log for one in finished),
         costs=_costs(found),
         spent=section(_spent(found)),
-        legend=[(method, charts.swatch(at)) for at, method in enumerate(found.methods)],
+        legend=[(method, charts.swatch(at)) for at, method in enumerate(found.methods) if method in drawn],
         every_run=texts["csv"],
         command=command,
         settings=flat({**found.settings, "baseline": found.baseline}),

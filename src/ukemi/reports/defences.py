@@ -45,9 +45,10 @@ def defence_table(study: Study, kinds: Mapping[str, str]) -> Table:
 
     `kinds` says of every source whether it is attacked, fuzzed or generated.
     """
+    common, uncommon = _inputs(study)
     about = (
         "benign: lost of the recognised ones; the rest: of the inputs that fool the bare model, how many pass; common:"
-        f" pattern {COMMON}, uncommon: LL, HL, HH; ×: uncommon over common"
+        f" pattern {COMMON} ({common}), uncommon: LL, HL, HH ({uncommon}); ×: uncommon over common"
     )
     sorts = list(dict.fromkeys(kinds.values()))
     room = 1 if len(sorts) < 3 else 0  # all three kinds, and names in one piece, in 80 columns
@@ -62,6 +63,13 @@ def defence_table(study: Study, kinds: Mapping[str, str]) -> Table:
         ratio = _times(study.ratio(one)).removeprefix("× ")
         found.add_row(Text(one.name), *(cell.removesuffix(f"{words.THIN}%") for cell in cells), ratio)
     return found
+
+
+def _inputs(study: Study) -> tuple[str, str]:
+    """How many inputs the shares of the common pattern and of the uncommon ones rest on."""
+    counts = study.counts()
+    common = counts.pop(COMMON)
+    return words.plural(common, "input"), words.plural(sum(counts.values()), "input")
 
 
 def columns(study: Study) -> list[str]:
@@ -161,13 +169,20 @@ def _glance(report: DefenceReport) -> list[str]:
     passing = {one.name: study.share(one) for one in study.judged}
     known = {name: share for name, share in passing.items() if isfinite(share)}
     if known:
-        best, worst = min(known, key=lambda name: known[name]), max(known, key=lambda name: known[name])
-        fewest, most = (f"pass {name} ({words.percent(known[name])})" for name in (best, worst))
-        told = f"fewest {fewest}, most {most}" if len(known) > 1 else f"{words.percent(known[best])} pass {best}"
+        low, high = min(known.values()), max(known.values())
+        ends = f"fewest pass {_names(known, low)}, most pass {_names(known, high)}"
+        told = ends if low < high else f"{words.percent(low)} pass {words.listed(list(known))}"
         said.append(f"Of the inputs that fool the bare model {told}.")
     if ratios := _ratios(study):
         more = f"{words.percent(abs(mean(ratios) - 1), 0)} {'more' if mean(ratios) >= 1 else 'less'} often"
         some = f"{len(ratios)} of {len(study.judged)} defences that some of {COMMON} pass"
         over = "the defences" if len(ratios) == len(study.judged) else some
-        said.append(f"Inputs of uncommon patterns pass {more} than those of {COMMON}, over {over}.")
+        common, uncommon = _inputs(study)
+        said.append(
+            f"Inputs of uncommon patterns ({uncommon}) pass {more} than those of {COMMON} ({common}), over {over}."
+        )
     return said
+
+
+def _names(shares: Mapping[str, float], share: float) -> str:
+    return f"{words.listed([name for name, one in shares.items() if one == share])} ({words.percent(share)})"

@@ -64,7 +64,9 @@ def summary(evaluation: Evaluation, *, details: bool = False) -> dict[str, Any]:
 def evaluation_notes(evaluation: Evaluation) -> list[str]:
     """What has to be said beside its numbers, in sentences."""
     found = evaluation.robustness
-    return notes(len(found.correct), found.not_finite, evaluation.attacks, evaluation.settings)
+    seen = evaluation.settings.get("seen")
+    said = [f"Measured on {seen}, at least in part: on others it may do worse."] if seen else []
+    return said + notes(len(found.correct), found.not_finite, evaluation.attacks, evaluation.settings)
 
 
 def write_json(path: Path, evaluation: Evaluation, *, details: bool = False) -> None:
