@@ -116,6 +116,9 @@ def test_foolbox_objects(batch: Batch, targeted: bool) -> None:
     if not targeted:
         assert bool(nearest(model, images, labels).success.all())
         assert attack(model, images[:0], labels[:0]).images.shape == (0, 1, 28, 28)  # foolbox itself fails there
+        short = from_foolbox(foolbox.attacks.L2DeepFoolAttack(steps=1), None, "l2")(model, images, labels)
+        lost = ~short.success
+        assert bool(lost.any()) and torch.equal(short.images[lost], images[lost]) and not short.distance[lost].any()
     with pytest.raises(UserError, match="an attack object of foolbox is needed, but the class Linf"):
         from_foolbox(foolbox.attacks.LinfPGD, 0.1)
 

@@ -141,6 +141,9 @@ def test_pixels_are_checked(tmp_path: Path) -> None:
 
 def test_labels_are_checked(tmp_path: Path) -> None:
     assert "6 images but 4 labels" in refused(tmp_path, **four(y_train=np.arange(4)))
+    assert "one whole number per image is needed as its label, but [6, 3]" in refused(
+        tmp_path, **four(y_train=np.eye(3, dtype=np.uint8)[[0, 1, 2, 0, 1, 2]])
+    )
     assert "-1 is among them" in refused(tmp_path, **four(y_train=np.arange(6) - 1))
     assert "should hold whole numbers, but float64" in refused(tmp_path, **four(y_train=np.ones(6)))
     assert "one class only" in refused(tmp_path, **four(y_train=np.zeros(6, int)))

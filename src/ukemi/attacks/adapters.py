@@ -6,6 +6,7 @@ and distance are measured here, by our rules; bounds and budget are as exact as 
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -78,9 +79,16 @@ def from_foolbox(attack: Any, epsilon: float | None, norm: Norm = "linf") -> Cal
             clipped: Tensor = called(attack, "attack", wrapped, images, kind(aims), epsilons=epsilon)[1]
             return clipped
 
-        return from_callable(run, norm)(model, images, labels, targets=targets, index=index)
+        found = from_callable(run, norm)(model, images, labels, targets=targets, index=index)
+        return found if epsilon is not None else _left_alone(found, images.detach())
 
     return adapted
+
+
+def _left_alone(found: Attacked, images: Tensor) -> Attacked:
+    """A minimal-distance attack gives the image itself where it found nothing."""
+    same = found.images.where(found.success[:, None, None, None], images)
+    return replace(found, images=same, distance=found.distance.where(found.success, 0))
 
 
 def from_art(attack: Any, norm: Norm = "linf") -> Callable[..., Attacked]:

@@ -239,6 +239,10 @@ def labelled(
         raise UserError(f"{name}: there is no image in it.")
     if labels.is_floating_point():
         raise UserError(f"{name}: labels should be whole numbers, but {labels.dtype} was given.")
+    if labels.ndim == 2 and len(labels) == count and labels.shape[1] > 1:
+        raise UserError(
+            f"{name}: one whole number per image is needed as its label, but {list(labels.shape)} was given."
+        )
     labels = labels.long().flatten()
     if len(labels) != count:
         raise UserError(f"{name}: {count} images but {len(labels)} labels.")
