@@ -104,7 +104,7 @@ def _part(path: Path, arrays: Arrays, keys: tuple[str, str], suffix: str, classe
     if missing:
         raise UserError(f"data: {path} lacks {' and '.join(missing)}; it holds {_listed(arrays)}.")
     name = f"data: {keys[0]} in {path}"
-    groups = next((_whole(arrays, key + suffix, path) for key in _GROUPS if key + suffix in arrays), None)
+    groups = next((_whole(arrays, key + suffix, path).flatten() for key in _GROUPS if key + suffix in arrays), None)
     images = channels_first(arrays[keys[0]], name)
     if groups is not None and len(groups) != len(images):
         raise UserError(f"{name}: {len(images)} images but {len(groups)} groups.")
@@ -114,7 +114,7 @@ def _part(path: Path, arrays: Arrays, keys: tuple[str, str], suffix: str, classe
 def _whole(arrays: Arrays, key: str, path: Path) -> Tensor:
     if arrays[key].dtype.kind not in "iu":
         raise UserError(f"data: {key} in {path} should hold whole numbers, but {arrays[key].dtype} was given.")
-    return torch.from_numpy(arrays[key].astype(np.int64).flatten())
+    return torch.from_numpy(arrays[key].astype(np.int64))
 
 
 def _listed(arrays: Arrays) -> str:
