@@ -26,7 +26,7 @@ from ukemi.measures.sensitivity import Axis, Landscape
 from ukemi.reports import comparison_answer, comparison_tables, comparison_texts, words, write_comparison
 from ukemi.reports.comparison import about_measures, difference_rows, measure_rows
 from ukemi.reports.comparison_costs import cost_said, loss_said
-from ukemi.reports.comparison_page import _cost, _loss, _of_mean
+from ukemi.reports.comparison_page import _cost, _curves, _loss, _of_mean
 from ukemi.reports.doubts import doubts_compared
 from ukemi.reports.page import flat
 from ukemi.reports.side_by_side import _recognised, gallery_of, same_seed
@@ -368,6 +368,8 @@ def test_the_curve_of_a_repair_begins_with_the_training_that_it_went_on_from(tmp
     points = _loss(case, "search")
     assert [at for at, _ in points] == list(range(1, 9)) and [value for _, value in points[:6]] == [1] * 5 + [0]
     assert _loss(case, "luck") == _loss(CASE, "luck") and len(_loss(CASE, "luck")) == 3
+    (drawn,) = _curves(replace(comparison(), cases=(case,)))
+    assert drawn.svg.index("search") < drawn.svg.index("plain"), "the longer curve lies behind"
     for cases, told in (((case,), True), ((CASE,), False)):
         write_comparison(tmp_path, replace(comparison(), cases=cases), command="ukemi compare")
         said = read(tmp_path / "page.html").said()

@@ -112,8 +112,9 @@ def _curves(found: Comparison) -> list[Curves]:
     drawn = []
     for case in found.run_cases():
         series = [Series(method, _loss(case, method), at) for at, method in enumerate(found.methods)]
+        # the longest at the back: a repair's curve begins as that of the training that it went on from
         svg = charts.lines(
-            [one for one in series if one.points],
+            sorted((one for one in series if one.points), key=lambda one: -len(one.points)),
             title=f"Training loss: {case.name}",
             x_label="epoch",
             y_said=lambda power: words.plain(10**power, 2),
