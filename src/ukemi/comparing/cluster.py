@@ -19,7 +19,7 @@ from ukemi.comparing.display import Watch, watched
 from ukemi.comparing.locks import POLL
 from ukemi.comparing.outcomes import finished
 from ukemi.comparing.plan import Plan, Planned
-from ukemi.comparing.running import PATIENCE, work
+from ukemi.comparing.running import PATIENCE, failures, work
 from ukemi.errors import UserError
 from ukemi.schema import reason
 from ukemi.training import Interrupted
@@ -79,7 +79,7 @@ def work_on(ray: Any, plan: Plan, config: Engine, device: str, said: Callable[[s
     task = ray.remote(max_retries=config.retries, retry_exceptions=True, **wanted)(_done)
     where, path = Path.cwd(), [entry for entry in sys.path if entry]
     waiting = {
-        task.options(name=_name(one)).remote(one, plan, where, path): one
+        task.options(name=one.title()).remote(one, plan, where, path): one
         for one in plan.planned
         if not finished(one.run(plan.runs), plan.measured[one.case])
     }
@@ -91,11 +91,7 @@ def work_on(ray: Any, plan: Plan, config: Engine, device: str, said: Callable[[s
         _cancel(ray, list(waiting))
         raise Interrupted("stopped; the same command goes on from here.") from None
     if failed:
-        first, why = next(iter(failed.items()))
-        raise UserError(
-            f"engine: {len(failed)} of {len(plan.planned)} runs failed, the first of them {_name(first)}: {why} The"
-            " same command goes on from here."
-        )
+        raise UserError(f"engine: {failures(failed, len(plan.planned))}")
 
 
 def resources(config: Engine, device: str, there: Mapping[str, float]) -> dict[str, float]:
@@ -171,10 +167,6 @@ def _cancel(ray: Any, references: Sequence[Any]) -> None:
             ray.cancel(reference)
     ray.wait(references, num_returns=len(references), timeout=PATIENCE)
     sleep(POLL)
-
-
-def _name(one: Planned) -> str:
-    return f"{one.case}, {one.method}, seed {one.seed}"
 
 
 def _said(wanted: Mapping[str, float]) -> str:

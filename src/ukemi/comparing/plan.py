@@ -35,6 +35,9 @@ class Planned:
         """The name of its folder."""
         return digest({"train": self.config.told(UNHASHED), "then": self.then})
 
+    def title(self) -> str:
+        return f"{self.case}, {self.method}, seed {self.seed}"
+
     def run(self, runs: Path) -> Run:
         return Run(runs / self.key)
 

@@ -5,7 +5,7 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from time import sleep
 from typing import Any
@@ -27,13 +27,44 @@ PATIENCE = 20.0
 
 
 def work(plan: Plan) -> None:
-    """Does what nobody else is doing, until everything is done; what others are doing is waited for."""
+    """Does what nobody else is doing, until everything is done; what others are doing is waited for. A run that fails
+    keeps no other from being done: what went wrong is raised at the end."""
+    failed: dict[Planned, Exception] = {}
     left: Sequence[Planned] = plan.planned
-    while left:
-        others = [one for one in left if not _done(one, plan)]
-        left = others
-        if left:
-            sleep(POLL)
+    while left := [one for one in left if not _over(one, plan, failed)]:
+        sleep(POLL)
+    if failed:
+        raise _told(failed, len(plan.planned))
+
+
+def _over(one: Planned, plan: Plan, failed: dict[Planned, Exception]) -> bool:
+    """Whether there is nothing left to do or to wait for."""
+    try:
+        return _done(one, plan)
+    except Interrupted:
+        raise
+    except Exception as error:  # a user's method fails in any way it likes
+        failed[one] = error
+        return True
+
+
+def _told(failed: Mapping[Planned, Exception], count: int) -> Exception:
+    """What went wrong first and, where there were other runs, how many failed. What is no user's mistake keeps its
+    traceback."""
+    error = next(iter(failed.values()))
+    if count == 1:
+        return error
+    if isinstance(error, UserError):
+        return UserError(failures({one: str(why) for one, why in failed.items()}, count))
+    error.add_note(failures({one: repr(why) for one, why in failed.items()}, count))
+    return error
+
+
+def failures(failed: Mapping[Planned, str], count: int) -> str:
+    """How many of so many runs failed, and why the first of them."""
+    one, why = next(iter(failed.items()))
+    about = f"{len(failed)} of {count} runs failed, the first of them {one.title()}"
+    return f"{about}: {why.removesuffix('.')}. The same command goes on from here."
 
 
 def _done(one: Planned, plan: Plan) -> bool:
@@ -128,8 +159,12 @@ def _worker(work: Callable[[], None], threads: int, wrong: Any) -> None:
         work()
     except (Interrupted, KeyboardInterrupt):
         raise SystemExit(1) from None
+    except UserError as error:
+        wrong.put(error)
+        raise SystemExit(1) from None
     except Exception as error:
-        wrong.put(error if isinstance(error, UserError) else UserError(f"a run failed: {error!r}"))
+        said = getattr(error, "__notes__", [f"a run failed: {error!r}"])
+        wrong.put(UserError(said[-1]))
         raise SystemExit(1) from None
 
 
