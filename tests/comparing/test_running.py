@@ -3,12 +3,10 @@
 import json
 import os
 import random
-import re
 import signal
 import threading
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import sleep
@@ -23,7 +21,7 @@ from ukemi.comparing.costs import cost_of
 from ukemi.comparing.display import Watch, watched
 from ukemi.comparing.outcomes import outcome_path, read_outcome
 from ukemi.errors import UserError
-from ukemi.training import Interrupted, TrainingStopped
+from ukemi.training import Interrupted
 from ukemi.training.setup import load_sets
 
 TIMES = {"seconds"}
@@ -160,52 +158,6 @@ def test_a_repair_follows_its_training_which_others_may_share(small: Path, tmp_p
     assert again.forwards + again.backwards <= 96 * cost_of(told, load_sets(told.config).train).until(2)
     kept = plain.images["robust"]
     assert len(kept) == 32 and plain.measures["robust"] == float(kept.float().mean())
-
-
-def test_a_training_that_diverges_is_told_and_the_others_go_on(
-    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    train = running.train
-
-    def diverging(told: Any, **options: Any) -> Any:
-        if told.augmenter.name == "random" and told.seed == 1:
-            raise TrainingStopped("the loss is not finite")
-        return train(told, **options)
-
-    monkeypatch.setattr(running, "train", diverging)
-    found = compare(config(small, tmp_path))
-    case = found.cases[0]
-    assert case.stopped == {"random": {1: "the loss is not finite"}} and found.open == 0
-    assert list(case.outcomes["random"]) == [0] and list(case.outcomes["worst-of,k=2"]) == [0, 1]
-    pair = case.pair("random", "worst-of,k=2", "robust")
-    assert pair is not None and len(pair.over_seeds.differences) == 1
-
-
-@pytest.mark.parametrize("error", [UserError("kernel: it broke."), ZeroDivisionError("it broke")])
-def test_a_run_that_fails_is_told_and_the_others_go_on(
-    error: Exception, small: Path, tmp_path: Path, whole: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    train, begun = running.train, Counter[str]()
-
-    def failing(told: Any, **options: Any) -> Any:
-        begun[f"{told.augmenter.name} {told.seed}"] += 1
-        if told.augmenter.name == "random":
-            raise error
-        return train(told, **options)
-
-    monkeypatch.setattr(running, "train", failing)
-    with pytest.raises(type(error)) as raised:
-        compare(config(small, tmp_path))
-    said = "\n".join([str(raised.value), *getattr(raised.value, "__notes__", [])])
-    assert re.search("2 of 4 runs failed, the first of them .*, random, seed 0: .*it broke.*. The same command", said)
-    assert begun == {"random 0": 1, "random 1": 1, "worst-of 0": 1, "worst-of 1": 1}
-    plan = plan_of(config(small, tmp_path))
-    assert gathered(config(small, tmp_path), plan).open == 2
-    with pytest.raises(type(error)) as alone:  # of a single run nothing is counted
-        running.work(replace(plan, planned=plan.planned[:1]))
-    assert alone.value is error
-    monkeypatch.undo()
-    assert table(compare(config(small, tmp_path))) == whole
 
 
 def test_a_mistake_shows_before_any_training(small: Path, tmp_path: Path) -> None:
