@@ -39,6 +39,15 @@ def test_mean_and_std_are_used() -> None:
     assert model.normalize.std.flatten().tolist() == [1, 2, 4]
 
 
+def test_one_number_is_that_of_both_sides_and_of_every_channel() -> None:
+    model = create("lenet5", classes=10, channels=3, size=32, mean=0.25, std=2)
+    assert isinstance(model.normalize, Normalize)
+    assert model.normalize.mean.flatten().tolist() == [0.25] * 3 and model.normalize.std.flatten().tolist() == [2] * 3
+    assert model(torch.rand(2, 3, 32, 32)).shape == (2, 10)
+    with pytest.raises(UserError, match="takes images of 1×1 pixels or more, but 0×0 was given"):
+        create("demo-cnn", **{**GOOD, "size": 0})
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "sentence"),
     [

@@ -15,16 +15,17 @@ def create(
     *,
     classes: int,
     channels: int,
-    size: tuple[int, int],
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
+    size: int | tuple[int, int],
+    mean: float | Sequence[float] | None = None,
+    std: float | Sequence[float] | None = None,
 ) -> nn.Sequential:
     """The named network behind `Normalize`, as a Sequential of `normalize` and `network`.
 
-    Takes pixels in [0, 1] of `size` (height, width), gives logits [N, classes]. Without `mean` it subtracts 0,
-    without `std` it divides by 1. Weights are drawn from torch's global generator and from nothing else.
+    Takes pixels in [0, 1] of `size` (height and width, or one number for both), gives logits [N, classes]. Without
+    `mean` it subtracts 0, without `std` it divides by 1; one number is that of every channel. Weights are drawn from
+    torch's global generator and from nothing else.
     """
-    shape = Shape(channels, size, classes)
+    shape = Shape(channels, (size, size) if isinstance(size, int) else size, classes)
     entry = _entry(name)
     _check(name, entry, shape)
     return behind_normalize(_normalize(name, channels, mean, std), entry.factory(shape))
@@ -46,10 +47,17 @@ def _check(name: str, entry: Entry, shape: Shape) -> None:
         raise UserError(f"model: {name} takes images of {least}×{least} pixels or more, but {given} was given.")
 
 
-def _normalize(name: str, channels: int, mean: Sequence[float] | None, std: Sequence[float] | None) -> Normalize:
-    mean = [0.0] * channels if mean is None else mean
-    std = [1.0] * channels if std is None else std
+def _normalize(
+    name: str, channels: int, mean: float | Sequence[float] | None, std: float | Sequence[float] | None
+) -> Normalize:
+    mean, std = _each(mean, 0.0, channels), _each(std, 1.0, channels)
     for field, values in {"mean": mean, "std": std}.items():
         if len(values) != channels:
             raise UserError(f"{field}: {name} has {channels} channels, but {len(values)} numbers were given.")
     return Normalize(mean, std)
+
+
+def _each(given: float | Sequence[float] | None, default: float, channels: int) -> Sequence[float]:
+    """A number per channel."""
+    given = default if given is None else given
+    return [given] * channels if isinstance(given, int | float) else given
