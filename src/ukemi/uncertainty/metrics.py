@@ -88,10 +88,16 @@ def variation_ratio(drawn_TNK: Tensor, labels_N: Tensor | None = None) -> Tensor
     """
     votes_TN = drawn_TNK.argmax(2)
     if labels_N is None:
-        counts_NK = torch.zeros_like(drawn_TNK[0]).scatter_add_(1, votes_TN.T, torch.ones_like(drawn_TNK[..., 0].T))
-        labels_N = counts_NK.argmax(1)
+        labels_N = modes(drawn_TNK)
     # counted, then divided: 4 of 20 is 0.2, which 1 - 0.8 is not
     return (votes_TN != labels_N).to(drawn_TNK.dtype).sum(0) / len(votes_TN)
+
+
+def modes(drawn_TNK: Tensor) -> Tensor:
+    """The class that most passes predict, int64 `[N]`; of several the first."""
+    votes_NT = drawn_TNK.argmax(2).T
+    counts_NK = torch.zeros_like(drawn_TNK[0]).scatter_add_(1, votes_NT, torch.ones_like(drawn_TNK[..., 0].T))
+    return counts_NK.argmax(1)
 
 
 def entropy(probabilities: Tensor) -> Tensor:

@@ -1,16 +1,16 @@
 """What a search for inputs aims at: a pattern and a goal, as a piece-wise fitness (section 2.3 of the paper).
 
 The paper names no formula. Ours has three pieces, each above the one before: while the goal (misclassified, or kept) is
-not met, how near the certain answer is to it; then how near PCS and VR are to their sides of the limits, the farther of
-the two first; then how far beyond they are. VR moves in steps of 1/T and is 0 for most inputs, so the pieces also look
-at its smooth form, the mean probability that the passes give to other classes than the predicted one. PCS crowds near
-1, so its distance is that of the lead that it stands for. All but the count of passes has a gradient, which climbers
-follow.
+not met, how near the certain answer is to it; then how near PCS and VR are to their sides of the limits; then how far
+beyond VR is. Distances are taken in logits, and have gradients, which climbers follow. PCS crowds near 1, so its
+distance is that of the lead that it stands for. VR moves in steps of 1/T and is 0 for most inputs, so its distance is
+that of the leads that the passes give to the predicted class: how far their mean is, in their deviations, from that of
+normal leads of which such a share is below 0.
 """
 
 from dataclasses import dataclass
 from functools import cache
-from math import ceil, exp, isinf, lgamma, log
+from math import ceil, exp, floor, isinf, lgamma, log
 from typing import Literal, get_args
 
 import torch
@@ -21,6 +21,7 @@ from ukemi.uncertainty.metrics import (
     Against,
     Confidence,
     Sampled,
+    modes,
     prediction_confidence,
     variation_ratio,
 )
@@ -36,10 +37,10 @@ WORST = -3.0
 """below any fitness"""
 HOLDS = 0.9
 """how likely a find should be one under other masks, too"""
-SMOOTH = 0.5
-"""what of VR's distance from its limit is that of its smooth form"""
-BALANCE = 0.9
-"""what of the second piece is the farther of PCS and VR; the rest is their mean"""
+DECIDING = 0.1
+"""what of VR's distance is that of the pass which decides on it; the rest is that of normal leads"""
+STILL = 1e-6
+"""no leads are taken to deviate by less, in logits"""
 
 
 @dataclass(frozen=True)
@@ -63,26 +64,28 @@ class Target:
         certain, drawn = sampled.certain.double(), sampled.drawn.double()
         prediction_N = certain.argmax(1)
         pcs_N = prediction_confidence(certain, self.confidence)
-        vr_N = variation_ratio(drawn, prediction_N if self.against == "prediction" else None)
-        smooth_N = 1 - drawn.mean(0).gather(1, prediction_N[:, None])[:, 0]
+        counted_N = prediction_N if self.against == "prediction" else modes(drawn)
+        vr_N, leads_TN = variation_ratio(drawn, counted_N), leads(drawn, counted_N)
         at_goal_N = (prediction_N == labels_N) == (self.goal == "kept")
         met_N = at_goal_N & (patterns_of(pcs_N, vr_N, self.thresholds) == number_of(self.pattern))
-        short_N, beyond_N, safe_N = self._distances(pcs_N, vr_N, smooth_N, passes or len(drawn))
+        short_N, beyond_N, safe_N = self._distances(pcs_N, vr_N, leads_TN, passes or len(drawn))
         inside_N = torch.where(met_N & safe_N, 1 + beyond_N, -short_N)
         fitness_N = torch.where(at_goal_N, inside_N, -2 - self._to_goal(certain, labels_N))
         # an answer that is not finite would sort above all others
         return Scores(fitness_N.nan_to_num(nan=WORST), met_N, met_N & safe_N)
 
-    def _distances(self, pcs: Tensor, vr: Tensor, smooth: Tensor, passes: float) -> tuple[Tensor, Tensor, Tensor]:
+    def _distances(self, pcs: Tensor, vr: Tensor, leads_TN: Tensor, passes: float) -> tuple[Tensor, Tensor, Tensor]:
         """How far short of the pattern, how far beyond its limits (each in [0, 1]), and whether far enough beyond: an
         input at the very limit would have another pattern under other masks."""
         high_pcs, high_vr = (letter == "H" for letter in self.pattern)
         limit = self.aimed_vr(passes)
         pcs_short = _lead_short(pcs, self.thresholds.pcs[high_pcs], high_pcs)
-        vr_short = torch.lerp(_short(vr, limit, high_vr), _short(smooth, limit, high_vr), SMOOTH)
+        steady_TN = leads_TN / _deviation(leads_TN)
+        ahead = steady_TN.mean(0)
         safe = vr >= limit if high_vr else vr <= limit
         # PCS is certain, and any side of its limit will do: only VR can be more sure than met
-        return _balanced(pcs_short, vr_short), smooth if high_vr else 1 - smooth, safe
+        beyond = torch.special.ndtr(-ahead if high_vr else ahead)
+        return (pcs_short + _steady_short(steady_TN, limit, high_vr)) / 2, beyond, safe
 
     def aimed_vr(self, passes: float) -> float:
         """Where VR should truly lie, so that nine of ten sets of `passes` masks find it on the wanted side."""
@@ -140,12 +143,6 @@ class Scores:
     """bool `[N]`: met, and VR far enough beyond its limit"""
 
 
-def _balanced(first: Tensor, second: Tensor) -> Tensor:
-    """Mostly the larger of two distances, so that neither is bought with the other."""
-    both = torch.stack([first, second])
-    return BALANCE * both.amax(0) + (1 - BALANCE) * both.mean(0)
-
-
 def _lead_short(pcs: Tensor, limit: float, high: bool) -> Tensor:
     """How far PCS is on the wrong side of its limit, in leads: from 0.99 to 0.995 is as far as from 0.92 to 0.96. As a
     share of the lead that is wanted, or squashed, since a lead has no end; in [0, 1]."""
@@ -159,7 +156,26 @@ def lead(pcs: Tensor) -> Tensor:
     return 2 * pcs.clamp(max=NEAR_ONE).atanh()
 
 
-def _short(values: Tensor, limit: float, high: bool) -> Tensor:
-    """How far values are on the wrong side of a limit, as a share of all the room there, in [0, 1]."""
-    away = (limit - values) / max(limit, 1e-9) if high else (values - limit) / max(1 - limit, 1e-9)
-    return away.clamp(0, 1)
+def leads(drawn_TNK: Tensor, labels_N: Tensor) -> Tensor:
+    """How far each pass puts a class ahead of the best other one, in logits, `[T, N]`."""
+    logs_TNK, own_TN1 = drawn_TNK.clamp(min=TINY).log(), labels_N[None, :, None].expand(len(drawn_TNK), -1, 1)
+    return logs_TNK.gather(2, own_TN1)[..., 0] - logs_TNK.scatter(2, own_TN1, -torch.inf).amax(2)
+
+
+def _deviation(leads_TN: Tensor) -> Tensor:
+    return ((leads_TN - leads_TN.mean(0)).square().mean(0) + STILL**2).sqrt()
+
+
+def _steady_short(steady_TN: Tensor, limit: float, high: bool) -> Tensor:
+    """How far leads, in their deviations, are from such that a share `limit` of them is below 0, squashed to [0, 1).
+
+    The mean sees all passes, but only of normal leads it says how many are lost; the pass that decides on the count
+    leads where they are not, as those of an ensemble: both are 0 only where enough are lost, or few enough.
+    """
+    wanted = -torch.special.ndtri(torch.tensor(limit, dtype=torch.float64).clamp(TINY, NEAR_ONE)).item()
+    passes, sign = len(steady_TN), 1 if high else -1
+    at = ceil(limit * passes - 1e-9) - 1 if high else floor(limit * passes + 1e-9)
+    decides = steady_TN.sort(0).values[min(max(at, 0), passes - 1)]
+    normal, deciding = (sign * (steady_TN.mean(0) - wanted)).clamp(min=0), (sign * decides).clamp(min=0)
+    away = torch.lerp(normal, deciding, DECIDING)
+    return away / (1 + away)
