@@ -97,6 +97,20 @@ def alike(one: Attacked, other: Attacked, rows: Tensor | slice = slice(None)) ->
     assert torch.equal(one.forwards, other.forwards[rows]) and torch.equal(one.backwards, other.backwards[rows])
 
 
+def test_images_of_black_and_white_alone_fall_at_their_minimal_distance() -> None:
+    """Their pixels hardly move at first, which must not pass for a search that leads nowhere."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 2)).double().requires_grad_(False)
+    images = torch.rand(12, 1, 8, 8, dtype=torch.float64).round()
+    logits = model(images)
+    labels, gap = logits.argmax(1), (logits[:, 1] - logits[:, 0]).abs()
+    slope = (model[1].weight[1] - model[1].weight[0]) * (labels * -2 + 1)[:, None]
+    inward = slope.where((slope > 0) == (images.flatten(1) == 0), 0).norm(dim=1)  # the others are at their bound
+    found = carlini_wagner(model, images, labels)
+    assert found.success.all()
+    assert (found.distance / (gap / inward)).max() < 1.05
+
+
 def test_batch_mates_change_nothing() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(36, 12), nn.Tanh(), nn.Linear(12, 5)).double()
     images = torch.rand(6, 1, 6, 6, dtype=torch.float64)

@@ -282,6 +282,8 @@ def test_transfer_stands_beside_the_white_box_result(
     assert own["own_model"] and own["transfer_accuracy"] == 0 and own["white_box"]["attacked_accuracy"] == 0
     assert own["images"] == int(made.success.sum()) and own["origin_sha256"] == made.model
     assert "this very model" in capsys.readouterr().out
+    page = Path("evaluation/page.html").read_text()
+    assert "made for this very model" in page and "Other models" not in page and "Saved adversarial images</h2>" in page
     other = {name: tensor + 0.1 * torch.randn(tensor.shape) for name, tensor in weights.items()}
     save_file(other, "other.safetensors")
     there = [*FEW[:3], "other.safetensors", *FEW[4:], "--out", "there"]

@@ -167,6 +167,18 @@ def test_probabilities() -> None:
     assert raised(found) == ["probabilities"] and found.held == checked(Bright(), NEAR).held
 
 
+class CoarseSoftmax(Bright):
+    """Probabilities whose sum is off by the rounding of bfloat16."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return super().forward(images).bfloat16().softmax(1)
+
+
+def test_probabilities_of_few_digits() -> None:
+    found = checked(CoarseSoftmax(), NEAR)["probabilities"]
+    assert found.raised and found.evidence["sum_is_off_by"] > 1e-3
+
+
 class Holed(nn.Module):
     """NaN for all that is darker than `level`."""
 

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from ukemi.errors import UserError
 from ukemi.models import check_head, create
+from ukemi.models.check_head import are_probabilities
 
 IMAGES = torch.rand(5, 3, 32, 32)
 
@@ -103,3 +104,10 @@ def test_images_that_the_model_cannot_take() -> None:
         check_head(model, IMAGES, 10)
     with pytest.raises(UserError, match="model: it normalises 3 channels, but the images have 1"):
         check_head(create("lenet5", classes=10, channels=3, size=(28, 28)), torch.rand(2, 1, 28, 28), 10)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_probabilities_add_up_to_1_but_for_the_rounding_of_their_type(dtype: torch.dtype) -> None:
+    outputs = torch.randn(64, 10, generator=torch.Generator().manual_seed(0)).softmax(1)
+    assert are_probabilities(outputs.to(dtype))
+    assert not are_probabilities(1.02 * outputs.to(dtype)) and not are_probabilities(outputs.log().to(dtype))

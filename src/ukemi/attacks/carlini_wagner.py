@@ -15,6 +15,9 @@ from ukemi.models.repeated import Repeated
 _INSIDE = 0.9999
 """Pixels of 0 and 1 lie at infinity in tanh space: they start this little inside. Nearer to the bounds (0.999999 in
 the authors' code) the first 200 steps only bring them to where they can move; farther in, near images get farther."""
+_FARTHER, _FEW = 0.999, 0.25
+"""An image of hardly any other pixels moves so little at first that each of its runs may end without success: below
+this share of others it is then searched again, from here."""
 _PROGRESS = 0.99
 """A run ends where its lowest loss has not fallen to this share since the last look."""
 _GAIN = 0.999
@@ -44,7 +47,8 @@ def carlini_wagner(
     Each sample has its own c: from `initial` ten times more until it errs, then halving the interval, in `searches`
     runs of at most `steps`. With `abort_early` a run ends where a twentieth of its steps (at least 50) lowered the
     sample's loss by less than 1 %, and the sample is done after a run that shortened its known distance by less than
-    0.1 %. Samples don't wait for each other: one whose run ends begins its next one, one whose runs are done leaves.
+    0.1 %; an image of nearly only 0 and 1 whose runs find nothing is searched once more, from a little farther inside.
+    Samples don't wait for each other: one whose run ends begins its next one, one whose runs are done leaves.
     The nearest image of all runs is kept; a sample that errs already is returned as it is, at distance 0.
     Nothing is random here: `index` is taken so that every attack can be called alike.
     """
@@ -121,8 +125,18 @@ class _Search:
         rows = torch.arange(len(self.originals), device=self.originals.device)
         success = self._fooled(victim.logits(victim.originals, rows), victim.aims)
         best = self.originals.clone()
-        still = self._opened(rows[~success], initial)
-        stride, repeated = _stride(self.steps), Repeated(self._step)
+        self._all_runs(self._opened(rows[~success], initial, _INSIDE), best, success)
+        if self.abort_early:
+            others = ((self.originals > 0) & (self.originals < 1)).double().mean(1)
+            stuck = rows[~success & (others < _FEW)]
+            self._all_runs(self._opened(stuck, initial, _FARTHER), best, success)
+        distance = (best - self.originals).norm(dim=1)
+        images = best.unflatten(1, self.shape)
+        return Attacked(images, success, distance, "l2", victim.forwards, victim.backwards)
+
+    def _all_runs(self, still: _Open, best: Tensor, success: Tensor) -> None:
+        """All runs of these samples; writes what they found."""
+        victim, stride, repeated = self.victim, _stride(self.steps), Repeated(self._step)
         left = len(still.rows) if self.steps else 0
         while left:
             repeated(still, stride)
@@ -135,13 +149,10 @@ class _Search:
             if not left or count - left > _LEAVING.get(best.device.type, 0) * count:
                 best[still.rows], success[still.rows] = still.best, still.distance.isfinite()
                 still = still.take(going)
-        distance = (best - self.originals).norm(dim=1)
-        images = best.unflatten(1, self.shape)
-        return Attacked(images, success, distance, "l2", victim.forwards, victim.backwards)
 
-    def _opened(self, rows: Tensor, initial: float) -> _Open:
+    def _opened(self, rows: Tensor, initial: float, inside: float) -> _Open:
         original = self.originals[rows]
-        centre = torch.atanh((original * 2 - 1) * _INSIDE)
+        centre = torch.atanh((original * 2 - 1) * inside)
         zeros, none = torch.zeros_like(centre), torch.zeros_like(centre[:, 0])
         endless = torch.full_like(none, torch.inf)
         return _Open(
