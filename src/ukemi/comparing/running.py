@@ -7,7 +7,6 @@ import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from multiprocessing import forkserver, resource_tracker
 from time import sleep
 from typing import Any
 
@@ -110,7 +109,7 @@ def work_in(work: Callable[[], None], jobs: int) -> None:
     # asked, not raised: Python drops what is raised while it cleans up, and a Ctrl-C would be lost
     with interruptible(Ranks()) as asked:
         try:
-            _start(workers)
+            _start(workers, asked)
             _wait(workers, asked)
         finally:
             for worker in workers:
@@ -124,17 +123,14 @@ def work_in(work: Callable[[], None], jobs: int) -> None:
         raise UserError("jobs: a worker was ended from outside; the same command goes on from here.")
 
 
-def _start(workers: Sequence[Any]) -> None:
-    """Ctrl-C in a terminal reaches the process that forks them too, which would tell of it in a traceback: it never
-    sees one, and the workers see it again."""
-    resource_tracker.ensure_running()  # would let it through again
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+def _start(workers: Sequence[Any], asked: threading.Event) -> None:
+    """Ctrl-C waits until all are there: one that is left half started would tell of it in a traceback."""
     try:
-        forkserver.ensure_running()
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    for worker in workers:
-        worker.start()
+        for worker in workers:
+            worker.start()
+    except EOFError:  # the process that forks them is gone
+        if not asked.is_set():
+            raise
 
 
 def _wait(workers: Sequence[Any], asked: threading.Event) -> None:
@@ -158,7 +154,6 @@ def _end(worker: Any) -> None:
 def _worker(work: Callable[[], None], threads: int, wrong: Any) -> None:
     try:
         os.setsid()  # Ctrl-C in the terminal reaches the parent alone, which asks each worker once
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         threading.Thread(target=_end_with_parent, daemon=True).start()
         torch.set_num_threads(threads)
         work()
