@@ -51,6 +51,35 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.savez("small.npz", x_train=pixels[:96], y_train=labels[:96], x_test=pixels[96:], y_test=labels[96:])
 
 
+FAILS = """
+import ukemi
+class Fails(ukemi.Augmenter):
+    def __init__(self, space, *, seed=0, flips=False):
+        super().__init__(seed=seed, flips=flips)
+    def augment(self, model, images, labels, index, epoch):
+        if self.seed or epoch < 1:
+            return images
+        raise RuntimeError("it broke")
+"""
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_where_a_run_fails_the_others_are_told_of_all_the_same(jobs: int, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("fails.py").write_text(FAILS)
+    flags = ["compare", "--methods", "standard", "own,of=fails:Fails", *SMALL, "--train", "epochs=2", "batch-size=32"]
+    assert run([*flags, "--jobs", str(jobs)]) == (70 if jobs == 1 else 2)
+    said = capsys.readouterr()
+    assert "1 run not finished yet." in said.out and "1 of 4 runs failed" in " ".join(said.err.split())
+    assert json.loads(Path("comparison/comparison.json").read_text())["open_runs"] == 1
+    assert Path("comparison/page.html").exists() and ",standard,1," in Path("comparison/table.csv").read_text()
+
+
+def test_where_every_run_fails_nothing_is_written() -> None:
+    Path("breaks.py").write_text(FAILS.replace("self.seed or ", ""))
+    assert run(["compare", "--methods", "own,of=breaks:Fails", *SMALL, "--train", "epochs=2", "batch-size=32"]) == 70
+    assert [path.name for path in Path("comparison").iterdir()] == ["runs"]
+
+
 def test_flags_end_to_end(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["compare", "--methods", "standard", "worst-of,k=2", *SMALL, "--attacks", "fgsm,epsilon=4/255"]
     assert run([*flags, "--attack-images", "20"]) == 0

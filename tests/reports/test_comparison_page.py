@@ -245,6 +245,10 @@ def test_time_that_no_part_of_the_log_names_is_the_steps() -> None:
 def test_texts_are_markdown_latex_and_csv() -> None:
     texts = comparison_texts(comparison())
     assert texts["md"].count("| search | 3 | 84.0 ± 0.0 | 60.8 ± 0.8 |") == 1 and texts["tex"].count("tabular") == 4
+    for text, sign in ((texts["md"], ""), (texts["tex"], "% ")):
+        said = [line for line in text.splitlines() if line.endswith(".")]
+        assert said[0].startswith(f"{sign}In %, mean ± standard deviation over the seeds, on 1,000 test images; rob")
+        assert said[1].startswith(f"{sign}Points of robust accuracy above {comparison().baseline}; 95 % over seeds: ")
     rows = list(csv.DictReader(io.StringIO(texts["csv"].removeprefix("\ufeff"))))
     assert len(rows) == 9 and rows[-1]["method"] == "search" and float(rows[-1]["robust"]) == pytest.approx(0.616)
     assert as_latex(Rows(["a"], [["50 % & $x_1 ~ \\"]])).splitlines()[4] == (
@@ -264,6 +268,7 @@ def test_the_page_gives_the_answer_first(title: str, tmp_path: Path) -> None:
     said = page.said()
     assert said.index("search holds best") < said.index("Table") < said.index("Curves") < said.index("Cost")
     assert "svhn was not run: the data are absent." in said and "Two runs shared the machine." in said
+    assert "\n\nsvhn was not run: the data are absent.\n\n" in (tmp_path / "table.md").read_text()
     assert len(page.all("pre")) == 2 and title in said
     values = json.loads((tmp_path / "comparison.json").read_text())
     assert values["command"].startswith("ukemi compare") and values["versions"]["ukemi"]

@@ -6,9 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from ukemi import UserError
-from ukemi.reports import Evaluation, summary, table, write_json
+from ukemi.reports import Evaluation, evaluation_notes, summary, table, write_json
+from ukemi.reports.words import wilson
 
 
 def test_the_numbers_are_those_of_the_evaluation(evaluation: Evaluation) -> None:
@@ -81,3 +83,28 @@ def test_the_table_has_a_row_per_evaluation(evaluation: Evaluation, unbroken: Ev
     assert "100.0 % (86.2 to 100.0)" in text and "all 16 variants" in text
     assert "100.0 % (86.2 to 100.0)" in text
     assert "2.5 s" in text
+
+
+def test_a_narrow_terminal_keeps_what_was_found_and_folds_a_long_name(evaluation: Evaluation) -> None:
+    from rich.console import Console
+
+    console = Console(width=64, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    with console.file:
+        console.print(table([replace(evaluation, title="a.package.of.somebody:network_with_a_long_name")], 64))
+    text = console.export_text().replace("\u202f", " ")
+    assert max(map(len, text.splitlines())) <= 64 and "3 more columns in evaluation.json" in " ".join(text.split())
+    (row,) = [line for line in text.splitlines() if line.startswith(" a.package")]
+    low, high = wilson(int(evaluation.robustness.robust.sum()), len(evaluation.robustness.robust))
+    assert row.split()[0] == "a.package.of.somebody:ne" and f"({100 * low:.1f} to {100 * high:.1f})" in row
+
+
+def test_a_model_from_elsewhere_that_is_no_better_than_guessing_is_told(evaluation: Evaluation) -> None:
+    many, classes = len(evaluation.labels), tuple("ab")
+    wrong = replace(evaluation, robustness=replace(evaluation.robustness, correct=torch.zeros(many, dtype=torch.bool)))
+    (said,) = evaluation_notes(replace(wrong, classes=classes))
+    most = int(many / 2 + 2 * (many / 4) ** 0.5)
+    assert said.startswith(f"0 of {many} images are recognised; guessing among 2 classes gets up to {most}. The")
+    assert not evaluation_notes(replace(wrong, settings={"run": "runs/one"}))
+    right = replace(wrong.robustness, correct=torch.arange(many) <= most)
+    assert not evaluation_notes(replace(wrong, classes=classes, robustness=right))
+    assert not evaluation_notes(replace(wrong, classes=("a",)))  # nothing to guess

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
+from functools import partial
 
 from rich.console import Console
 
@@ -28,10 +29,22 @@ def compared(config: CompareConfig, command: str, notes: Sequence[str] = ()) -> 
     if config.out.is_file():
         raise UserError(f"out: {config.out} is a file; a folder is needed.")
     stderr = Console(stderr=True)
-    found = compare(config, lambda text: stderr.print(text, highlight=False, markup=False))
+    salvaged = partial(_salvaged, config, command, notes)
+    found = compare(config, lambda text: stderr.print(text, highlight=False, markup=False), salvaged)
     absent = list(dict.fromkeys(case.missing for case in found.cases if case.missing))
     if absent and all(case.missing for case in found.cases):
         raise UserError(f"data: {'; '.join(absent)}.")
+    _tell(config, found, command, notes)
+    return found
+
+
+def _salvaged(config: CompareConfig, command: str, notes: Sequence[str], found: Comparison) -> None:
+    """Where runs failed, the others are told of all the same."""
+    if found.run_cases():
+        _tell(config, found, command, notes)
+
+
+def _tell(config: CompareConfig, found: Comparison, command: str, notes: Sequence[str]) -> None:
     if found.machines():
         notes = [*notes, f"Finished on {'; '.join(found.machines())}."]
     if config.jobs > 1:
@@ -52,4 +65,3 @@ def compared(config: CompareConfig, command: str, notes: Sequence[str] = ()) -> 
         f"page:    {config.out / 'page.html'}",
         soft_wrap=True,
     )
-    return found

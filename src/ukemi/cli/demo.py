@@ -43,7 +43,7 @@ def run(arguments: list[str]) -> int:
     reports.write_page(page, evaluations, "How a small network falls, and how it learns to land")
     for name, evaluation in zip(SHOWN, evaluations, strict=True):
         reports.write_json(out / name / "evaluation.json", evaluation)
-    console.print(reports.table(evaluations))
+    console.print(reports.table(evaluations, console.width))
     console.print(f"page: {page.resolve()}", soft_wrap=True)
     return 0
 

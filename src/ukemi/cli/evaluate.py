@@ -160,7 +160,7 @@ def run(arguments: list[str]) -> int:
     if config.junit is not None:
         reports.write_junit(config.junit, checks)
     console = Console(highlight=False, markup=False)
-    console.print(reports.table([evaluation]))
+    console.print(reports.table([evaluation], console.width))
     if attacked:
         write_whole(out / "attacks.csv", as_csv([reports.attack_row(one) for one in attacked]).encode())
         console.print(reports.attacks_table(attacked))

@@ -1,7 +1,7 @@
 """Comparing: methods x cases x seeds as one plan, one loop, one table."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from ukemi.comparing.running import work, work_in
 from ukemi.data import SOURCES, Data
 from ukemi.data.loading import find, places
 from ukemi.errors import UserError
-from ukemi.training import TrainConfig
+from ukemi.training import Interrupted, TrainConfig
 from ukemi.training.loop import rehearse as try_out
 from ukemi.training.setup import load_sets
 
@@ -49,8 +49,13 @@ def plan_of(config: CompareConfig, said: Callable[[str], None] = lambda text: No
     return equalised(plan, said) if config.equal_cost else plan
 
 
-def compare(config: CompareConfig, said: Callable[[str], None] = lambda text: None) -> Comparison:
-    """Runs what is missing, resumes what was interrupted, skips what is done, and says what came of it."""
+def compare(
+    config: CompareConfig,
+    said: Callable[[str], None] = lambda text: None,
+    salvaged: Callable[[Comparison], None] = lambda found: None,
+) -> Comparison:
+    """Runs what is missing, resumes what was interrupted, skips what is done, and says what came of it. Where a run
+    failed, `salvaged` gets what came of the others before that is raised."""
     with connected(config) if config.engine == "ray" else nullcontext() as ray:  # first: an address may be wrong
         plan = plan_of(config, said)
         for sentence in told_of_edits(plan):
@@ -59,11 +64,18 @@ def compare(config: CompareConfig, said: Callable[[str], None] = lambda text: No
         if plan.planned:
             make_folder(config.out, "out")
             make_folder(plan.runs, "runs")
-        if ray is not None:
-            work_on(ray, plan, config, config.device, said)
-        else:
-            with watched(Watch(plan, config.jobs)):
-                work(plan) if config.jobs == 1 else work_in(partial(work, plan), config.jobs)
+        try:
+            if ray is not None:
+                work_on(ray, plan, config, config.device, said)
+            else:
+                with watched(Watch(plan, config.jobs)):
+                    work(plan) if config.jobs == 1 else work_in(partial(work, plan), config.jobs)
+        except Interrupted:
+            raise
+        except Exception:
+            with suppress(UserError):  # a file that can't be read may be what failed
+                salvaged(gathered(config, plan))
+            raise
     return gathered(config, plan)
 
 

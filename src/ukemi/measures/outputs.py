@@ -17,6 +17,11 @@ MATES = 32
 RANDOM = "The output is random, so one attack says nothing about another."
 
 
+def guessing(images: int, classes: int) -> float:
+    """How many images guessing recognises at best: two standard deviations above what it gets on average."""
+    return images / classes + 2 * (images / classes * (1 - 1 / classes)) ** 0.5
+
+
 @dataclass(frozen=True)
 class Flag:
     """One way in which a number can deceive."""
@@ -98,8 +103,7 @@ class Outputs:
 
     def chance(self, classes: int) -> Flag:
         count, found = len(self.right), int(self.right.sum())
-        # two standard deviations above what guessing gets on average
-        guessed = count / classes + 2 * (count / classes * (1 - 1 / classes)) ** 0.5
+        guessed = guessing(count, classes)
         said = f"{found} of {count} images are recognised"
         said += f"; guessing among {classes} classes gets up to {int(guessed)}." if found <= guessed else "."
         seen = {"images": count, "recognised": found, "guessing": guessed}

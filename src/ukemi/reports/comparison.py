@@ -231,6 +231,10 @@ def about_measures(found: Comparison, rows: Rows) -> str:
     return "; ".join([f"in %{over}", *columns])
 
 
+def sentence(said: str) -> str:
+    return f"{said[0].upper()}{said[1:]}." if said else ""
+
+
 def _tested(found: Comparison) -> str:
     """On how many test images, and whether every seed has its own: data without a test part are split by the seed."""
     cases = found.run_cases()
@@ -276,12 +280,12 @@ def numbers(found: Comparison) -> list[dict[str, Any]]:
 
 
 def comparison_texts(found: Comparison) -> dict[str, str]:
-    """The tables as Markdown, LaTeX and CSV, by the ending of their file."""
-    both = [measure_rows(found), difference_rows(found)]
-    both = [rows for rows in both if rows.rows]
+    """The tables as Markdown, LaTeX and CSV, by the ending of their file; the first two say what their columns mean."""
+    both = ((measure_rows(found), about_measures), (difference_rows(found), _about_differences))
+    told = [(" ".join(sentence(about(found, rows)).split()), rows) for rows, about in both if rows.rows]
     return {
-        "md": "\n".join(map(as_markdown, both)),
-        "tex": "\n".join(map(as_latex, both)),
+        "md": "\n".join(f"{said}\n\n" * bool(said) + as_markdown(rows) for said, rows in told),
+        "tex": "\n".join(f"% {said}\n" * bool(said) + as_latex(rows) for said, rows in told),
         "csv": as_csv(numbers(found)),
     }
 

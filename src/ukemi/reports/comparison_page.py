@@ -19,6 +19,7 @@ from ukemi.reports.comparison import (
     comparison_texts,
     difference_rows,
     measure_rows,
+    sentence,
     short,
 )
 from ukemi.reports.costs import PARTS, Cost, section, spent
@@ -40,7 +41,8 @@ def write_comparison(folder: Path, found: Comparison, *, command: str, notes: Se
     values = summary(found, command=command, versions=versions())
     write_whole(folder / "comparison.json", (json.dumps(values, indent=2, allow_nan=False) + "\n").encode())
     texts = comparison_texts(found)
-    texts["md"] = "".join(f"{note}\n\n" for note in notes) + texts["md"]
+    absent = [f"{case.name} was not run: {case.missing}." for case in found.cases if case.missing]
+    texts["md"] = "".join(f"{note}\n\n" for note in (*notes, *absent)) + texts["md"]
     for name, text in texts.items():
         write_whole(folder / f"table.{name}", text.encode())
     measures = measure_rows(found)
@@ -57,7 +59,7 @@ def write_comparison(folder: Path, found: Comparison, *, command: str, notes: Se
         not_run=[(case.name, case.missing) for case in found.cases if case.missing],
         stopped=_stopped(found),
         measures=measures,
-        about=_sentence(about_measures(found, measures)),
+        about=sentence(about_measures(found, measures)),
         differences=difference_rows(found),
         baseline=found.baseline,
         decides=NAMES[found.decides],
@@ -78,10 +80,6 @@ def write_comparison(folder: Path, found: Comparison, *, command: str, notes: Se
         settings=flat({**found.settings, "baseline": found.baseline}),
     )
     write_whole(folder / "page.html", page.encode())
-
-
-def _sentence(said: str) -> str:
-    return f"{said[0].upper()}{said[1:]}." if said else ""
 
 
 def _bars(found: Comparison, case: CaseResult) -> list[dict[str, Any]]:

@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ukemi.measures.outputs import guessing
 from ukemi.measures.robustness import Robustness
+from ukemi.reports import words
 from ukemi.reports.attacks import attack_row, group_rows
 from ukemi.reports.doubts import doubts_summary
 from ukemi.reports.evaluation import Evaluation
@@ -66,7 +68,20 @@ def evaluation_notes(evaluation: Evaluation) -> list[str]:
     found = evaluation.robustness
     seen = evaluation.settings.get("seen")
     said = [f"Measured on {seen}, at least in part: on others it may do worse."] if seen else []
+    if "run" not in evaluation.settings and not found.not_finite:
+        said += _guessed(int(found.correct.sum()), len(found.correct), len(evaluation.classes))
     return said + notes(len(found.correct), found.not_finite, evaluation.attacks, evaluation.settings)
+
+
+def _guessed(right: int, images: int, classes: int) -> list[str]:
+    """What mostly lies behind a model from elsewhere that is no better than guessing."""
+    guessed = guessing(images, classes)
+    if not right <= guessed < images:
+        return []
+    return [
+        f"{right} of {words.plural(images, 'image')} are recognised; guessing among {classes} classes gets up to"
+        f" {int(guessed)}. The model may have its classes in another order, or want normalised pixels (--mean, --std)."
+    ]
 
 
 def write_json(path: Path, evaluation: Evaluation, *, details: bool = False) -> None:

@@ -2,16 +2,17 @@
 
 from collections.abc import Sequence
 
-from rich import box
 from rich.table import Table
-from rich.text import Text
 
 from ukemi.reports.evaluation import Evaluation
+from ukemi.reports.terminal import terminal_table
+from ukemi.reports.texts import Rows
 from ukemi.reports.words import count, duration, percent, plural, wilson
 
 
-def table(evaluations: Sequence[Evaluation]) -> Table:
-    """One row per evaluation: accuracy, robust accuracy with its 95 % interval, and what it cost."""
+def table(evaluations: Sequence[Evaluation], width: int = 120) -> Table:
+    """One row per evaluation: accuracy, robust accuracy with its 95 % interval, and what it cost, as
+    far as a terminal of this width has room."""
     means = any(one.robustness.mean_accuracy is not None for one in evaluations)
     grids = {len(one.robustness.grid) for one in evaluations}
     all_of_them = f"all {count(grids.pop())} variants" if len(grids) == 1 else "every variant"
@@ -20,16 +21,14 @@ def table(evaluations: Sequence[Evaluation]) -> Table:
     about = f"{images}robust: recognised unchanged and under {all_of_them}; in brackets a 95 % interval"
     if means:
         about += "; mean: accuracy over all variants"
-    found = Table(caption=about, box=box.SIMPLE_HEAD, caption_justify="left")
-    found.add_column("model", overflow="fold")
-    for name in ("accuracy", "robust accuracy", *["mean"] * means, "forward passes", "time"):
-        found.add_column(name, justify="right", no_wrap=True)
+    names = ["model", "accuracy", "robust accuracy", *["mean"] * means, "forward passes", "time"]
+    rows = []
     for one in evaluations:
         accuracy, robust, _, _, forwards, seconds = cells(one)
         mean = one.robustness.mean_accuracy
         over_all = ["" if mean is None else percent(mean)] * means
-        found.add_row(Text(one.title), accuracy, robust, *over_all, forwards, seconds)
-    return found
+        rows.append([one.title, accuracy, robust, *over_all, forwards, seconds])
+    return terminal_table(Rows(names, rows), width, caption=about, whole="evaluation.json")
 
 
 def cells(evaluation: Evaluation) -> tuple[str, ...]:

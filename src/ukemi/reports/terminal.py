@@ -1,6 +1,6 @@
 """A table for a terminal of any width: what does not fit is left out and said, never cut."""
 
-from textwrap import fill
+from textwrap import fill, wrap
 
 from rich import box
 from rich.table import Table
@@ -13,13 +13,14 @@ LONGEST = 24
 """signs of a cell that stays on one line"""
 
 
-def terminal_table(rows: Rows, width: int, title: str = "", caption: str = "") -> Table:
-    """The first column says what a row is; headings are as wide as what stands beneath them, or their longest word."""
+def terminal_table(rows: Rows, width: int, title: str = "", caption: str = "", whole: str = "table.md") -> Table:
+    """The first column says what a row is; headings are as wide as what stands beneath them, or their longest word.
+    What is left out stands in the file `whole`."""
     fitting = fitted(rows, width)
     left = len(rows.names) - len(fitting.names)
     more = ["deviations"] * (deviates(rows) and not deviates(fitting))
     more += [words.plural(left, "more column")] * bool(left)
-    said = [caption] * bool(caption) + [f"{' and '.join(more)} in table.md"] * bool(more)
+    said = [caption] * bool(caption) + [f"{' and '.join(more)} in {whole}"] * bool(more)
     shown = Table(
         title=Text(title, "bold") if title else None, caption="; ".join(said) or None, box=box.SIMPLE_HEAD,
         title_justify="left", caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0),
@@ -33,14 +34,16 @@ def terminal_table(rows: Rows, width: int, title: str = "", caption: str = "") -
 
 
 def fitted(rows: Rows, width: int) -> Rows:
-    """The table as it is where it fits, else means alone, and as many columns of them as fit.
+    """The table as it is where it fits, else means alone under folded names, and as many columns of them as fit.
 
     >>> fitted(Rows(["a", "b", "c"], [["net", "1.0 ± 0.1", "2.0 ± 0.2"]]), 10).rows
     [['net', '1.0']]
     """
     if _width(rows) <= width:
         return rows
-    found = Rows(rows.names, [[cell.partition(" ± ")[0] for cell in cells] for cells in rows.rows])
+    means = [[cell.partition(" ± ")[0] for cell in cells] for _, *cells in rows.rows]
+    folded = ["\n".join(wrap(cells[0], LONGEST)) for cells in rows.rows]
+    found = Rows(rows.names, [[name, *cells] for name, cells in zip(folded, means, strict=True)])
     while len(found.names) > 2 and _width(found) > width:
         found = Rows(found.names[:-1], [cells[:-1] for cells in found.rows])
     return found
