@@ -97,44 +97,45 @@ PUBLIC = [
 ]
 
 FLAGS = {
-    "train": """augmenter autotune average batch-size channels channels-last checkpoint-minutes clip compile cuda-graphs
-        data data-folder device dropout drops epochs flips genes history history-precision learning-rate mean model
-        model-arguments momentum objective optimiser out precision robust-every robust-images schedule seed size
-        smoothing space std stream tensorboard validate-every validation weight-decay weights workers""",
-    "evaluate": """adversarial-set attack channels confidence data data-folder device epsilon epsilons fail-under
-        gallery gamma genes grid images junit landscapes levels mean mean-accuracy model model-arguments norm others
-        out overshoot restarts run searches seed size space split std step-size steps theta weights""",
-    "attack": """attack channels confidence data data-folder device epsilon gallery gamma images mean model
+    "train": """augmenter autotune average batch-size channels channels-last checkpoint-minutes clip compile
+        cuda-graphs data data-folder device dropout drops epochs flips genes history history-precision learning-rate
+        mean model model-arguments momentum objective optimiser out precision robust-every robust-images schedule
+        seed size smoothing space std stream tensorboard validate-every validation weight-decay weights workers""",
+    "evaluate": """adversarial-set attack channels classes confidence data data-folder device epsilon epsilons
+        fail-under gallery gamma genes grid images junit landscapes levels mean mean-accuracy model model-arguments
+        norm others out overshoot restarts run searches seed size space split std step-size steps theta weights""",
+    "attack": """attack channels classes confidence data data-folder device epsilon gallery gamma images mean model
         model-arguments norm others out overshoot restarts run searches seed size split std step-size steps theta
         weights""",
-    "uncertainty": """against attacks channels confidence data data-folder device dropout ensemble epsilon fuzzers
-        gallery images keep-fuzzed mean model model-arguments out own-dropout-only passes pcs-thresholds profile run
-        seed sets size split std validation-images variants vr-thresholds weights""",
-    "generate": """against attacks channels climbers confidence data data-folder device dropout edge elite ensemble
-        epsilon exchange gallery generations generator goal grains images mean model model-arguments mutation out
-        own-dropout-only passes pattern pcs-thresholds population profile run seed size space split std tournament
-        validation-images vr-thresholds weights""",
-    "compare": """address attack-images attacks baseline cases cost-first cpus-per-run data data-folder decides device
-        engine equal-cost gpus-per-run grids images jobs methods models out retries runs seed seeds title train""",
+    "uncertainty": """against attacks channels classes confidence data data-folder device dropout ensemble epsilon
+        fuzzers gallery images keep-fuzzed mean model model-arguments out own-dropout-only passes pcs-thresholds
+        profile run seed sets size split std validation-images variants vr-thresholds weights""",
+    "generate": """against attacks channels classes climbers confidence data data-folder device dropout edge elite
+        ensemble epsilon exchange gallery generations generator goal grains images mean model model-arguments
+        mutation out own-dropout-only passes pattern pcs-thresholds population profile run seed size space split std
+        tournament validation-images vr-thresholds weights""",
+    "compare": """address attack-images attacks baseline cases cost-first cpus-per-run data data-folder decides
+        device engine equal-cost gpus-per-run grids images jobs methods models out retries runs seed seeds title
+        train""",
     "recipes": "",
-    "run": """address cpus-per-run data-folder device engine equal-cost gpus-per-run jobs out recipe retries runs seeds
-        size""",
-    "search": """channels data data-folder device generations genes grid images levels mean methods model
+    "run": """address cpus-per-run data-folder device engine equal-cost gpus-per-run jobs out recipe retries runs
+        seeds size""",
+    "search": """channels classes data data-folder device generations genes grid images levels mean methods model
         model-arguments out run seed seeds size space split std weights""",
     "repair retrain": "device epochs out run",
     "repair adversarial": "batch-size clean device epochs learning-rate out run sets",
     "repair dare": """allowed-drop batch-size control-images controls device epochs epsilon learning-rates out p q
         reading run samples select-on twins variant""",
     "repair null": "device kind like out run seed",
-    "repair uncertainty": """alpha attacks device epochs epsilon images layers learning-rate out run samples sets share
-        transfer variant""",
-    "defend": """against attacks channels confidence data data-folder defences device dropout ensemble epsilon images
-        mean model model-arguments out own-dropout-only passes pcs-thresholds profile run seed sets size split std
-        validation-images vr-thresholds weights""",
-    "selfcheck": """channels data data-folder device epsilon images mean model model-arguments out queries run seed size
-        split std steps tolerance weights""",
-    "slice": """batch-size channels contributions data data-folder device mean model model-arguments out profile q
-        reading run samples seed size split std theta weights""",
+    "repair uncertainty": """alpha attacks device epochs epsilon images layers learning-rate out run samples sets
+        share transfer variant""",
+    "defend": """against attacks channels classes confidence data data-folder defences device dropout ensemble
+        epsilon images mean model model-arguments out own-dropout-only passes pcs-thresholds profile run seed sets
+        size split std validation-images vr-thresholds weights""",
+    "selfcheck": """channels classes data data-folder device epsilon images mean model model-arguments out queries
+        run seed size split std steps tolerance weights""",
+    "slice": """batch-size channels classes contributions data data-folder device mean model model-arguments out
+        profile q reading run samples seed size split std theta weights""",
     "demo": "device epochs out seed",
     "data": "folder get",
     "models": "",

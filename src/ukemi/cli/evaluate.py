@@ -30,10 +30,7 @@ from ukemi.training.checkpoints import check_file, check_folder, write_whole
 from ukemi.training.config import TrainConfig
 from ukemi.training.parallel import check_measured, measuring
 from ukemi.training.run import Run
-from ukemi.training.setup import fixed_subset, trained_model, unfinished
-
-MOST_NAMED = 10
-"""classes that a note names"""
+from ukemi.training.setup import MOST_NAMED, fixed_subset, in_classes, trained_model, unfinished
 
 
 class BroughtConfig(Schema):
@@ -51,6 +48,9 @@ class BroughtConfig(Schema):
     """Per channel: put a normalisation in front of a model that wants normalised pixels."""
     std: tuple[Number, ...] = ()
     """Belongs to --mean."""
+    classes: tuple[str, ...] = ()
+    """The classes in the order of your own model's outputs, by name, or a text file with a name on each line; default:
+    those of the data, in the order of their names."""
     data: str | None = None
     """A data set by name, an image folder, an .npz file, or package.module:name; default: the run's."""
     data_folder: Path | None = None
@@ -226,7 +226,7 @@ def check_beside(config: BroughtConfig) -> None:
     """A run brings its own model: nothing that describes another may stand beside it."""
     if config.run is not None and config.run.is_file():
         raise UserError(f"run: {config.run} is a file; a run folder is needed.")
-    beside = [name for name in ("weights", "mean", "std", "model_arguments") if getattr(config, name)]
+    beside = [name for name in ("weights", "mean", "std", "classes", "model_arguments") if getattr(config, name)]
     if config.run is not None and beside:
         raise UserError(
             f"{beside[0].replace('_', '-')}: a run brings its own model, so it can't stand beside {config.run}."
@@ -289,6 +289,7 @@ def model_and_data(
             raise UserError("data: evaluate --model needs --data: a data set by name, an image folder or an .npz file.")
         trained = None
         data = _data(config, config.data, None, config.seed)
+        data = in_classes(data, _classes(config.classes)) if config.classes else data
         model, log = _named_model(config, config.model, data), []
     few = as_float(data.images[torch.arange(min(2, len(data)))])
     logits = _logits(model, few, len(data.classes))
@@ -354,10 +355,25 @@ def _tell_parts(config: EvaluateConfig, name: str, found: DataSet) -> None:
             f"data: {name} has no test part of its own, so the seed drew one: {len(part):,} of"
             f" {found.test.identities:,} images are measured (--split {other} takes the rest, --split all every one)."
         )
-    if config.run is None and Path(name).is_dir():
+    if config.run is None and not config.classes and Path(name).is_dir():
         names = [f"{at} {label}" for at, label in enumerate(found.classes)]
         shown = ", ".join(names if len(names) <= MOST_NAMED else [*names[: MOST_NAMED - 2], "…", names[-1]])
-        tell(f"data: the model's outputs are taken for the classes by name: {shown}.")
+        tell(f"data: the model's outputs are taken for the classes by name: {shown}; --classes says another order.")
+
+
+def _classes(given: Sequence[str]) -> list[str]:
+    """Names, or the lines of a text file."""
+    names = list(given)
+    if len(given) == 1 and Path(given[0]).is_file():
+        try:
+            lines = Path(given[0]).read_text(encoding="utf-8-sig").splitlines()
+        except UnicodeDecodeError:
+            raise UserError(f"classes: {given[0]} is no text file with a name on each line.") from None
+        names = [line.strip() for line in lines if line.strip()]
+    twice = [name for at, name in enumerate(names) if name in names[:at]]
+    if twice:
+        raise UserError(f"classes: {twice[0]!r} stands there twice; each is the name of one output.")
+    return names
 
 
 def _named_model(config: EvaluateConfig, name: str, data: Data) -> nn.Module:

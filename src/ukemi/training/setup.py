@@ -21,6 +21,8 @@ from ukemi.uncertainty import insert_dropout
 from ukemi.uncertainty.dropout import drops
 
 SMALLEST_TAIL = 0.25
+MOST_NAMED = 10
+"""classes that a sentence names"""
 """A last batch shorter than this share of a batch is left out of its epoch: few images make poor statistics.
 Every epoch is shuffled, so it is never the same images that are left out."""
 
@@ -139,7 +141,8 @@ def in_classes(data: Data, classes: Sequence[str]) -> Data:
         return data
     for name in data.classes:
         if name not in classes:
-            raise UserError(f"data: class {name!r} is none of those that the model knows: {', '.join(classes)}.")
+            known = ", ".join(classes if len(classes) <= MOST_NAMED else [*classes[:MOST_NAMED], "…"])
+            raise UserError(f"data: class {name!r} is none of those that the model knows: {known}.")
     number = torch.tensor([list(classes).index(name) for name in data.classes], device=data.labels.device)
     return replace(data, labels=number[data.labels], classes=tuple(classes))
 
