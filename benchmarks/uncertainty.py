@@ -44,6 +44,9 @@ individuals follow the gradient of their fitness (climbers) and a PCS short of i
 retrainings had are of that older search, all others have climbers. ResNet-20's seeds 0 and 1, NIN and MobileNet were
 trained and measured on an H200 (24 epochs), ResNet-20's seed 2 on a processor (40 epochs).
 
+All inputs here were searched for with an older distance of VR; what the newer one adds on small networks, for LL and HH
+above all, is in [uncertainty-lenet5-cpu.md](uncertainty-lenet5-cpu.md).
+
 """
 
 

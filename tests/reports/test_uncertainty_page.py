@@ -49,3 +49,10 @@ def test_the_page_shows_it_too(limits: tuple[float, float], shown: bool, tmp_pat
     own = profile(Thresholds((0.5, 0.5), limits))
     write_uncertainty(tmp_path, UncertaintyReport("a model", own, 10, "dropout", "given", {}, "cpu", 1.0))
     assert (">between<" in (tmp_path / "page.html").read_text()) is shown
+
+
+def test_a_limit_close_to_1_is_not_said_as_1(tmp_path: Path) -> None:
+    own = profile(Thresholds((0.99993, 0.99993), (0.2, 0.2)))
+    assert "PCS at least 0.99993, VR" in str(pattern_table(own).caption)
+    write_uncertainty(tmp_path, UncertaintyReport("a model", own, 10, "dropout", "given", {}, "cpu", 1.0))
+    assert "PCS 0.99993, VR 0.2" in (tmp_path / "page.html").read_text()

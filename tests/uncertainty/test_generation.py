@@ -24,6 +24,7 @@ from ukemi.uncertainty import (
     generate,
     measured,
     natural,
+    uncertainty_of,
 )
 from ukemi.uncertainty.generation import CHECK, CONFIRM, MakerOf, PixelMaker, _Search
 from ukemi.uncertainty.patterns import PATTERNS, patterns_of
@@ -387,3 +388,11 @@ def test_how_often_an_end_is_drawn_can_be_said(made: MakerOf, seeds: Data) -> No
         fresh = (child[:, :, None] != codes[:, None]).all(2)
         shares.append(float((ends & fresh).double().mean()))
     assert shares[0] < 0.3 * shares[1]
+
+
+def test_no_image_is_said(dropping: nn.Module, recognised: Data) -> None:
+    source, none = DropoutPasses(dropping, 4), recognised.take(torch.arange(0))
+    with pytest.raises(UserError, match="data: there is no image to search from"):
+        generate(source, none, Target("LH", "kept", Thresholds((0.5, 0.5), (0.2, 0.2))))
+    with pytest.raises(UserError, match="data: there is no image to ask about"):
+        uncertainty_of(source, none)

@@ -103,3 +103,9 @@ def test_unknown_kinds_are_named() -> None:
         measured(drawn(0, 2, 2, 3), "top3")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="against: 'label' is none of prediction, mode"):
         measured(drawn(0, 2, 2, 3), against="label")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["margin", "max"])
+def test_a_single_class_is_refused(kind: Confidence) -> None:
+    with pytest.raises(UserError, match="model: at least 2 classes are needed"):
+        measured(drawn(0, 2, 2, 1), kind)

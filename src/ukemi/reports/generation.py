@@ -154,7 +154,7 @@ def _gallery(report: GenerationReport) -> list[dict[str, Any]]:
                 "label": names[int(found.labels[at])],
                 "guess": names[guess] if guess < len(names) else f"class {guess}",
                 "wrong": guess != int(found.labels[at]),
-                "pcs": f"{float(found.metrics.pcs[at]):.2f}",
+                "pcs": words.below_one(float(found.metrics.pcs[at]), 2),
                 "vr": f"{float(found.metrics.vr[at]):.2f}",
                 "index": int(found.index[at]),
             }

@@ -205,7 +205,7 @@ def write_uncertainty(folder: Path, report: UncertaintyReport) -> None:
 
 def _limits(thresholds: Thresholds) -> tuple[str, str]:
     said = (
-        words.plain(low) if low == high else f"{words.plain(high)} (low below {words.plain(low)})"
+        words.below_one(low) if low == high else f"{words.below_one(high)} (low below {words.below_one(low)})"
         for low, high in (thresholds.pcs, thresholds.vr)
     )
     pcs, vr = said
@@ -274,7 +274,7 @@ def _tip(one: Profiled, at: int) -> str:
     names, pcs, vr = one.data.classes, float(one.metrics.pcs[at]), float(one.metrics.vr[at])
     label, guess = (name_of(names, int(number[at])) for number in (one.data.labels, one.metrics.prediction))
     taken = label if bool(one.right[at]) else f"{label} taken for {guess}"
-    return f"{one.name}, image {int(one.data.index[at])}: {taken}; PCS {pcs:.4g}, VR {vr:.2f}"
+    return f"{one.name}, image {int(one.data.index[at])}: {taken}; PCS {words.below_one(pcs)}, VR {vr:.2f}"
 
 
 def _diagram(profile: Profile) -> Any:
@@ -314,7 +314,7 @@ def _cards(one: Profiled, number: int, report: UncertaintyReport, side: int) -> 
             "guess": name_of(names, int(one.metrics.prediction[at])),
             "right": bool(one.right[at]),
             "source": one.name,
-            "pcs": f"{float(one.metrics.pcs[at]):.2f}",
+            "pcs": words.below_one(float(one.metrics.pcs[at]), 2),
             "vr": f"{float(one.metrics.vr[at]):.2f}",
         }
         for at, image in zip(rows.tolist(), as_float(one.data.images[rows.to(one.data.labels.device)]), strict=True)

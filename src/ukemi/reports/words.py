@@ -1,7 +1,7 @@
 """Numbers and genes as people say them."""
 
 from collections.abc import Sequence
-from math import isfinite, sqrt
+from math import ceil, isfinite, log10, sqrt
 
 from ukemi.spaces import Gene, Space
 
@@ -52,6 +52,15 @@ def plain(number: float, digits: int = 3) -> str:
         return str(number)
     said = f"{number:.{digits}g}"
     return (f"{number:,.0f}" if "e+" in said and abs(number) < 1e7 else said).replace("-", MINUS)
+
+
+def below_one(share: float, digits: int = 3) -> str:
+    """A share in few digits, and in more near 1: only 1 is said as 1.
+
+    >>> below_one(0.7025), below_one(0.99993), below_one(1.0)
+    ('0.703', '0.99993', '1')
+    """
+    return plain(share, max(digits, ceil(-log10(1 - share)) + 1) if share < 1 else digits)
 
 
 def budgets(epsilons: Sequence[float]) -> dict[float, str]:

@@ -210,6 +210,8 @@ def generate(
     far it is. A target that can't be reached ends after the budget, with the best that was seen. Each rank searches for
     its share of the images, and all know the whole."""
     told = settings or SearchSettings()
+    if not len(data):
+        raise UserError("data: there is no image to search from.")
     with torch.inference_mode(False):  # a caller's: climbers need gradients
         return shared(data, ranks, lambda part: _generate(source, part, target, told, maker, seed, report), _joined)
 

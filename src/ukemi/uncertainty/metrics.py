@@ -76,6 +76,8 @@ def prediction_confidence(certain_NK: Tensor, kind: Confidence = "margin") -> Te
     tensor([0.2500])
     """
     _known("confidence", kind, get_args(Confidence))
+    if certain_NK.shape[1] < 2:
+        raise UserError("model: at least 2 classes are needed to be sure of one beside the others, but it has 1.")
     first_N, second_N = certain_NK.topk(2, dim=1).values.unbind(1)
     return (first_N - second_N if kind == "margin" else first_N).clamp(0, 1)
 

@@ -182,6 +182,8 @@ def uncertainty_of(
 ) -> Uncertainty:
     """The metrics of every image of `data`, on the CPU, in bounded memory; `report(done, total)` hears of progress.
     Each rank asks about its share, and all know the whole."""
+    if not len(data):
+        raise UserError("data: there is no image to ask about.")
     device = home_of(source.model)
     block = 16 * BLOCK.get(device.type, BLOCK["cpu"])
 
