@@ -7,7 +7,7 @@ from torch import nn
 from ukemi import T3, UserError, vary
 from ukemi.attacks import fgsm
 from ukemi.attacks.config import AttackConfig
-from ukemi.data import Data, DataSet
+from ukemi.data import Data, DataSet, in_a_row
 from ukemi.measures.uncertainty import natural_variants, profile, turned_by, validation_thresholds
 from ukemi.uncertainty import DropoutPasses, Thresholds, aurocs, found_thresholds, uncertainty_of
 
@@ -73,6 +73,23 @@ def test_a_profile_has_a_row_per_source(net: nn.Module, data: Data) -> None:
     assert int(bins.count.sum()) == 80 and found.benign.accuracy == pytest.approx(float(right.mean()))
     with pytest.raises(UserError, match="one is needed that is called 'benign'"):
         profile(source, {"fgsm": turned}, LIMITS)
+
+
+def test_what_is_right_again_is_not_among_what_was_turned(net: nn.Module, data: Data) -> None:
+    """At the border a GPU may answer otherwise beside other images; here benign images stand for such."""
+    source = DropoutPasses(net, 12)
+    turned = turned_by(net, data, AttackConfig(attack="fgsm", epsilon=0.1).made(0))
+    right = data.take((uncertainty_of(source, data).prediction == data.labels).nonzero().flatten()[:5])
+    mixed = in_a_row([turned, right])
+    groups = {"benign": data, "fgsm": mixed, "none left": right, "mine": mixed}
+    found = profile(source, groups, LIMITS, turned={"fgsm", "none left"})
+    shares = found.shares()
+    assert [shares[name].count for name in ("fgsm", "mine")] == [len(turned), len(mixed)]
+    assert found.empty == ("none left",) and torch.equal(found.sources[1].data.index, turned.index)
+    limits = validation_thresholds(source, data, [turned])
+    assert validation_thresholds(source, data, [mixed, right]) == limits
+    with pytest.raises(UserError, match="none of them turned a validation image"):
+        validation_thresholds(source, data, [right])
 
 
 def test_thresholds_come_from_the_data_that_is_given(net: nn.Module, data: Data) -> None:

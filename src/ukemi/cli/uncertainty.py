@@ -69,9 +69,17 @@ def run(arguments: list[str]) -> int:
         guides = _guides(config, found)
         thresholds, found_by = thresholds_of(config, found)
         groups = _groups(config, found, kept, guides)
-        kinds = {"confidence": config.confidence, "against": config.against}
         with bar("passes", sum(map(len, groups.values()))) as report:
-            profiled = profile(found.source, groups, thresholds, report=report, ranks=found.ranks, **kinds)  # type: ignore[arg-type]
+            profiled = profile(
+                found.source,
+                groups,
+                thresholds,
+                confidence=config.confidence,
+                against=config.against,
+                turned={*attacks_of(config), *config.fuzzers},
+                report=report,
+                ranks=found.ranks,
+            )
     if not found.ranks.first:
         return 0
     own = shown(config, found)

@@ -5,7 +5,7 @@ from validation data, never from the images that are profiled.
 """
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,11 +104,13 @@ def profile(
     *,
     confidence: Confidence = "margin",
     against: Against = "prediction",
+    turned: Collection[str] = (),
     report: Report | None = None,
     ranks: Ranks | None = None,
 ) -> Profile:
     """The metrics of every image of every group; one of them is `benign`. A group without images is only named
-    (`empty`). Each rank asks about its share of every group."""
+    (`empty`). Of the groups that are `turned`, from right to wrong, only what the certain answer still has wrong
+    counts. Each rank asks about its share of every group."""
     if BENIGN not in groups or not len(groups[BENIGN]):
         raise UserError(f"groups: one is needed that is called {BENIGN!r} and has images.")
     total, found, before = sum(map(len, groups.values())), [], 0
@@ -120,9 +122,18 @@ def profile(
                     report(before + done, total)
 
             metrics = uncertainty_of(source, data, confidence=confidence, against=against, report=told, ranks=ranks)
-            found.append(Profiled(name, data, metrics))
-        before += len(data)
-    return Profile(thresholds, tuple(found), tuple(name for name, data in groups.items() if not len(data)))
+            data, metrics = _still_wrong(data, metrics) if name in turned else (data, metrics)
+            found += [Profiled(name, data, metrics)] * bool(len(data))
+        before += len(groups[name])
+    kept = {one.name for one in found}
+    return Profile(thresholds, tuple(found), tuple(name for name in groups if name not in kept))
+
+
+def _still_wrong(data: Data, metrics: Uncertainty) -> tuple[Data, Uncertainty]:
+    """An input at the very border may be right again where it is asked about beside others: a GPU rounds by the shape
+    of the batch."""
+    rows = (metrics.prediction != data.labels.cpu()).nonzero().flatten()
+    return (data, metrics) if len(rows) == len(data) else (data.take(rows.to(data.labels.device)), metrics.take(rows))
 
 
 def validation_thresholds(
@@ -135,12 +146,11 @@ def validation_thresholds(
     ranks: Ranks | None = None,
 ) -> Thresholds:
     """The limits that part benign from attacked validation images best, PCS and VR each by itself (Youden's J)."""
-    turned = [data for data in attacked if len(data)]
-    if not turned:
-        raise UserError("attacks: none of them turned a validation image, so there is nothing to find thresholds by.")
     kinds = {"confidence": confidence, "against": against, "ranks": ranks}
-    wrong = joined([uncertainty_of(source, data, **kinds) for data in turned])  # type: ignore[arg-type]
-    return found_thresholds(uncertainty_of(source, benign, **kinds), wrong)  # type: ignore[arg-type]
+    turned = [_still_wrong(data, uncertainty_of(source, data, **kinds))[1] for data in attacked if len(data)]  # type: ignore[arg-type]
+    if not any(map(len, turned)):
+        raise UserError("attacks: none of them turned a validation image, so there is nothing to find thresholds by.")
+    return found_thresholds(uncertainty_of(source, benign, **kinds), joined(turned))  # type: ignore[arg-type]
 
 
 def turned_by(
