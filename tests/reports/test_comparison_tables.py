@@ -5,8 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "comparing"))
-from comparison_samples import CASE, comparison
+from comparison_samples import CASE, OUTCOMES, comparison
 
+from ukemi.attacks.config import AttackConfig
 from ukemi.comparing.result import CaseResult, summary
 from ukemi.reports import comparison_tables
 from ukemi.reports.comparison import about_measures, measure_rows
@@ -17,6 +18,16 @@ def test_a_caption_explains_the_columns_that_fit() -> None:
     assert "win/tie/loss: seeds" in str(wide.caption) and "d: Cohen's" in str(wide.caption)
     assert "win/tie/loss" not in [column.header for column in narrow.columns]
     assert "win/tie/loss" not in str(narrow.caption) and "points of robust accuracy above luck" in str(narrow.caption)
+
+
+def test_a_budget_of_whole_levels_is_said_as_such() -> None:
+    titles = [AttackConfig(attack="fgsm", epsilon=epsilon).title() for epsilon in (8 / 255, 0.05, 0.0314)]
+    assert titles[0] == "fgsm (epsilon 0.0313725)"  # the measure's name, in files too
+    measures = {**OUTCOMES["luck"][0].measures, **{f"attacked {title}": 0.5 for title in titles}}
+    one = replace(OUTCOMES["luck"][0], measures=measures)
+    found = replace(comparison(), cases=(replace(CASE, outcomes={"luck": {0: one}}),))
+    heads = [name for name in measure_rows(found).names if name.startswith("attacked ")]
+    assert heads == [f"attacked fgsm (epsilon {said})" for said in ("8/255", "0.05", "0.0314")]
 
 
 def test_what_a_paper_prints_stands_beside_ours_also_where_nothing_is_measured() -> None:

@@ -1,5 +1,6 @@
 """A comparison as sentences, and as tables for the terminal and for papers."""
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -38,6 +39,7 @@ DIFFERENCES = {
     "d": "Cohen's",
     "win/tie/loss": "seeds (over all: cases)",
 }
+_BUDGET = re.compile(r"epsilon ([0-9.e-]+)")
 FEW_SEEDS = 5
 """with fewer, the differences are shown seed by seed too"""
 
@@ -124,7 +126,8 @@ def measure_rows(found: Comparison, *, short: bool = False) -> Rows:
     if any(case.printed for case in found.cases):
         measures.insert(measures.index("robust") + 1 if "robust" in measures else 0, PAPER)
     alike = short and len(_epochs(found)) <= len(found.run_cases())
-    names = [*(["case"] if several else []), "method", "n", *measures, *([] if alike else ["epochs"]), "time", "passes"]
+    heads = [_BUDGET.sub(_in_levels, name) for name in measures]
+    names = [*(["case"] if several else []), "method", "n", *heads, *([] if alike else ["epochs"]), "time", "passes"]
     if not found.run_cases():
         names = names[: names.index("n") + 1]
     rows: list[list[str]] = []
@@ -133,6 +136,13 @@ def measure_rows(found: Comparison, *, short: bool = False) -> Rows:
             cells = _method_cells(case, method, measures)
             rows.append([*([case.name] if several else []), method, *(cells[:-3] + cells[-2:] if alike else cells)])
     return Rows(names, [cells[: len(names)] for cells in rows])
+
+
+def _in_levels(budget: re.Match[str]) -> str:
+    """The name of a measure keeps six digits of 8/255, enough to know it by."""
+    given = float(budget[1])
+    near = round(given * 255) / 255
+    return f"epsilon {words.budget(near if abs(near - given) < 1e-6 else given)}"
 
 
 def _epochs(found: Comparison) -> set[tuple[str, int]]:
