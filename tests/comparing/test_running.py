@@ -4,6 +4,8 @@ import json
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -347,6 +349,40 @@ def test_ctrl_c_that_ends_the_process_behind_the_workers_is_told(monkeypatch: py
     monkeypatch.setattr(running.multiprocessing.get_context("forkserver").Process, "start", lost)
     with pytest.raises(Interrupted, match="the same command goes on"):
         running.work_in(partial(sleep, 60), 2)
+
+
+def test_ctrl_c_while_the_process_behind_the_workers_imports_is_told_once(tmp_path: Path) -> None:
+    """In a terminal it reaches that process too. What it forks sees a Ctrl-C all the same."""
+    begins = "import os, signal, sys, time\nif 'multiprocessing.forkserver' in ' '.join(sys.orig_argv):\n"
+    (tmp_path / "sitecustomize.py").write_text(f"{begins}    os.killpg(0, signal.SIGINT)\n    time.sleep(0.1)\n")
+    script = """
+from functools import partial
+from multiprocessing import get_context
+from signal import SIGINT, pthread_sigmask
+from time import sleep
+from ukemi.comparing import running
+from ukemi.training import Interrupted
+
+def blocked(told):
+    told.put(SIGINT in pthread_sigmask(0, ()))
+
+if __name__ == "__main__":
+    try:
+        running.work_in(partial(sleep, 60), 2)
+    except Interrupted as error:
+        print(error)
+    context = get_context("forkserver")
+    told = context.SimpleQueue()
+    context.Process(target=blocked, args=(told,)).start()
+    print(told.get())
+"""
+    (tmp_path / "works.py").write_text(script)
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "works.py")],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+        start_new_session=True, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.stdout == "stopped; the same command goes on from here.\nFalse\n" and done.stderr == ""
 
 
 def until(true: Callable[[], bool]) -> None:

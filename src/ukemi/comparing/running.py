@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from multiprocessing import forkserver, resource_tracker
 from time import sleep
 from typing import Any
 
@@ -102,7 +103,7 @@ def _trained(one: Planned, run: Run) -> None:
 def work_in(work: Callable[[], None], jobs: int) -> None:
     """The same work in `jobs` processes, which locks keep apart; what goes wrong in one of them is raised here."""
     context = multiprocessing.get_context("forkserver")  # imports once, and touches no GPU
-    context.set_forkserver_preload(["ukemi.comparing"])
+    context.set_forkserver_preload(["ukemi.comparing", "ukemi.comparing.awake"])
     wrong = context.SimpleQueue()
     threads = max(1, torch.get_num_threads() // jobs)
     workers = [context.Process(target=_worker, args=(work, threads, wrong)) for _ in range(jobs)]
@@ -126,11 +127,23 @@ def work_in(work: Callable[[], None], jobs: int) -> None:
 def _start(workers: Sequence[Any], asked: threading.Event) -> None:
     """Ctrl-C waits until all are there: one that is left half started would tell of it in a traceback."""
     try:
+        _start_server()
         for worker in workers:
             worker.start()
     except EOFError:  # the process that forks them is gone
         if not asked.is_set():
             raise
+
+
+def _start_server() -> None:
+    """The process that forks workers. A Ctrl-C in a terminal reaches it too, and would end its imports in a traceback:
+    it is held back until they are done (`awake`)."""
+    resource_tracker.ensure_running()  # else the server starts it, and that lets signals through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _wait(workers: Sequence[Any], asked: threading.Event) -> None:
