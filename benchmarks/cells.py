@@ -31,7 +31,7 @@ from ukemi.spaces import named_grid
 from ukemi.training import TrainConfig, train
 from ukemi.training.setup import load_sets, trained_model
 
-ABOUT = ("group", "name", "grid", "paper", "target", "take", "same", "then", "note")
+ABOUT = ("group", "name", "grid", "paper", "target", "take", "test", "same", "then", "note")
 FIGURE_4 = (1, 2, 5, 10, 15, 20, 24, 30)
 """epochs that are shown"""
 
@@ -58,7 +58,7 @@ def told(cell: dict[str, Any], seed: int, args: argparse.Namespace, out: Path) -
     if args.data:
         fields["data_folder"] = args.data
     if "take" in cell:
-        fields["data"] = str(fewer(fields["data"], args.data, cell["take"], out.parent / "few.npz"))
+        fields["data"] = str(fewer(fields["data"], args.data, cell["take"], out.parent / "few.npz", cell.get("test")))
     return TrainConfig(**fields, seed=seed, validation=args.validation, out=out)
 
 

@@ -21,8 +21,8 @@ Made by `python benchmarks/paper_tables.py` from `results/cells.jsonl`; commands
 [cells.md](cells.md). Percent of the test images: **ours** (mean ± standard deviation over n seeds), in brackets what
 the paper prints. *open*: not measured yet; *not run*: the data are not to be had here. The methods of a row share its
 epochs and training images (`all`: of the set, which is fashion-mini for the small network), mostly fewer than the
-paper's, whose lengths are in the recipes (`ukemi recipes`). Paper 3: [uncertainty.md](uncertainty.md), paper 4:
-[dare.md](dare.md), paper 5: [styx.md](styx.md).
+paper's, whose lengths are in the recipes (`ukemi recipes`); `test`: measured on so many test images, where it is not
+all. Paper 3: [uncertainty.md](uncertainty.md), paper 4: [dare.md](dare.md), paper 5: [styx.md](styx.md).
 """
 FIGURES = """
 ## Paper 1, Figures 4 to 6
@@ -82,10 +82,15 @@ def size(own: Sequence[Line], planned: Planned) -> list[str]:
     counts = sorted({sum(line["name"] == one["name"] for line in own) for one in own})
     n = "-".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
     epochs = sorted({line["epochs"] for line in own})
-    takes = (planned[line["group"], line["name"]].get("take") for line in own)
-    images = dict.fromkeys(f"{take:,}" if take else "all" for take in takes)
+    images = dict.fromkeys(_images(planned[line["group"], line["name"]]) for line in own)
     devices = sorted({"CPU" if line["device"] == "CPU" else line["device"].removeprefix("NVIDIA ") for line in own})
     return [n, ", ".join(str(one) for one in epochs), ", ".join(images), ", ".join(devices)]
+
+
+def _images(cell: dict[str, Any]) -> str:
+    """How many images it trains on, and on how many it is measured where that is not all."""
+    trained = f"{cell['take']:,}" if "take" in cell else "all"
+    return trained + (f" (test: {cell['test']:,})" if "test" in cell else "")
 
 
 def written(table: dict[str, Any], found: Measured, planned: Planned) -> str:

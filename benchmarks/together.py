@@ -27,6 +27,11 @@ CONTROL = "nvidia-cuda-mps-control"
 POLL, TOLD, PATIENCE = 0.2, 60.0, 60.0
 
 
+def _heeds_ctrl_c() -> None:
+    """Begun with `&` by a script, we were told to ignore it, and so would be what we begin."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @dataclass
 class Job:
     number: int
@@ -41,7 +46,9 @@ class Job:
         with self.log.open("wb") as log:
             words = shlex.split(self.command)
             # a session of its own: Ctrl-C here reaches this script alone, which hands it on
-            self.process = subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+            self.process = subprocess.Popen(
+                words, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=_heeds_ctrl_c
+            )
 
     def ended(self) -> bool:
         if self.process is not None and self.took is None and self.process.poll() is not None:

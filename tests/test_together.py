@@ -1,17 +1,23 @@
 """`benchmarks/together.py`: commands beside each other, each with its log, interrupted and never killed."""
 
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "together.py"
 
 
-def told(tmp_path: Path, lines: list[str], *flags: str) -> subprocess.CompletedProcess[str]:
+def told(
+    tmp_path: Path, lines: list[str], *flags: str, before: Callable[[], object] | None = None
+) -> subprocess.CompletedProcess[str]:
     jobs = tmp_path / "jobs.txt"
     jobs.write_text("# a remark\n\n" + "\n".join(lines) + "\n")
     words = [sys.executable, str(SCRIPT), str(jobs), "--logs", str(tmp_path / "logs"), *flags]
-    return subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(words, capture_output=True, text=True, timeout=120, check=False, preexec_fn=before)
 
 
 def python(code: str) -> str:
@@ -38,10 +44,16 @@ def test_a_command_that_fails_is_said_and_stops_no_other(tmp_path: Path) -> None
     assert "1 FAILED" in found.stdout and "2 done" in found.stdout and "| fine" in found.stdout
 
 
-def test_after_its_time_what_runs_is_interrupted_and_nothing_more_begun(tmp_path: Path) -> None:
+@pytest.mark.parametrize("heeded", [signal.SIG_DFL, signal.SIG_IGN], ids=["in front", "begun with &"])
+def test_after_its_time_what_runs_is_interrupted_and_nothing_more_begun(
+    tmp_path: Path, heeded: signal.Handlers
+) -> None:
     script = tmp_path / "long.py"
     script.write_text("import time\ntry:\n    time.sleep(100)\nexcept KeyboardInterrupt:\n    print('tidied up')\n")
-    found = told(tmp_path, [f"{sys.executable} -u {script}", python("print(1)")], "--at-once", "1", "--seconds", "2")
+    lines = [f"{sys.executable} -u {script}", python("print(1)")]
+    found = told(
+        tmp_path, lines, "--at-once", "1", "--seconds", "2", before=lambda: signal.signal(signal.SIGINT, heeded)
+    )
     assert found.returncode == 1
     assert (tmp_path / "logs" / "1.txt").read_text() == "tidied up\n"
     assert "2 not begun" in found.stdout and not (tmp_path / "logs" / "2.txt").exists()
