@@ -52,9 +52,12 @@ def test_a_run_that_fails_is_told_and_the_others_go_on(
     assert re.search("2 of 4 runs failed, the first of them .*, random, seed 0: .*it broke.*. The same command", said)
     assert begun == {"random 0": 1, "random 1": 1, "worst-of 0": 1, "worst-of 1": 1}
     plan = plan_of(config(small, tmp_path))
-    assert gathered(config(small, tmp_path), plan).open == 2
+    found = gathered(config(small, tmp_path), plan)
+    (why,) = {why for seeds in found.cases[0].failed.values() for why in seeds.values()}
+    assert found.open == 2 and list(found.cases[0].failed) == ["random"] and "it broke" in why
     with pytest.raises(type(error)) as alone:  # of a single run nothing is counted
         running.work(replace(plan, planned=plan.planned[:1]))
     assert alone.value is error
     monkeypatch.undo()
-    assert compare(config(small, tmp_path)).open == 0
+    again = compare(config(small, tmp_path))
+    assert again.open == 0 and again.cases[0].failed == {} and not list(tmp_path.rglob("failed.json"))

@@ -149,6 +149,20 @@ def test_where_every_run_stopped_the_reason_is_said_and_no_column_is_explained()
     assert measure_rows(found).rows[1] == ["luck", "1 stopped"]
 
 
+def test_a_run_that_failed_is_said_to_have_and_why(tmp_path: Path) -> None:
+    failed = {"luck": {2: "kernel: it broke."}, "search": dict.fromkeys(range(3), "kernel: it broke.")}
+    outcomes = {"plain": OUTCOMES["plain"], "luck": {seed: OUTCOMES["luck"][seed] for seed in (0, 1)}}
+    found = replace(comparison(), cases=(replace(CASE, outcomes=outcomes, failed=failed),), open=5)
+    rows = measure_rows(found)
+    assert [cells[rows.names.index("n")] for cells in rows.rows] == ["3", "2, 1 failed", "3 failed"]
+    assert comparison_answer(found)[-2:] == ["4 runs failed; the same command tries again.", "1 run not finished yet."]
+    write_comparison(tmp_path, found, command="ukemi compare")
+    said = "fashion t3, luck, seed 2 failed: kernel: it broke."
+    assert said in read(tmp_path / "page.html").said() and said in (tmp_path / "table.md").read_text(encoding="utf-8")
+    told = json.loads((tmp_path / "comparison.json").read_text(encoding="utf-8"))["cases"][0]
+    assert told["failed"]["luck"] == {"2": "kernel: it broke."} and told["stopped"] == {}
+
+
 def test_what_is_explained_is_there() -> None:
     only = {name: replace(one, measures={"accuracy": 0.9}) for name, one in {"plain": OUTCOMES["plain"][0]}.items()}
     case = replace(CASE, outcomes={"plain": {0: only["plain"]}})
@@ -184,6 +198,16 @@ def test_a_large_effect_is_a_plain_number() -> None:
     found = replace(comparison(), methods=("luck", "search"), cases=(replace(CASE, outcomes=outcomes),))
     rows = difference_rows(found)
     assert rows.rows[0][rows.names.index("d")] == "122"
+
+
+def test_an_effect_without_any_spread_is_infinite() -> None:
+    outcomes = {"luck": {seed: outcome(0.2) for seed in range(3)}, "search": {seed: outcome(0.3) for seed in range(3)}}
+    for baseline, said in (("luck", "∞"), ("search", "−∞")):
+        case = replace(CASE, outcomes=outcomes)
+        found = replace(comparison(), methods=("luck", "search"), cases=(case,), baseline=baseline)
+        rows = difference_rows(found)
+        assert rows.rows[0][rows.names.index("d")] == said
+    assert "$-$$\\infty$" in comparison_texts(found)["tex"]
 
 
 def test_no_difference_has_no_sign() -> None:

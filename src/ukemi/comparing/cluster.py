@@ -17,7 +17,7 @@ import torch
 from ukemi.comparing.config import Engine
 from ukemi.comparing.display import Watch, watched
 from ukemi.comparing.locks import POLL
-from ukemi.comparing.outcomes import finished
+from ukemi.comparing.outcomes import FAILED, finished, write_reason
 from ukemi.comparing.plan import Plan, Planned
 from ukemi.comparing.running import PATIENCE, failures, work
 from ukemi.errors import UserError
@@ -91,6 +91,9 @@ def work_on(ray: Any, plan: Plan, config: Engine, device: str, said: Callable[[s
         _cancel(ray, list(waiting))
         raise Interrupted("stopped; the same command goes on from here.") from None
     if failed:
+        for one, why in failed.items():  # a worker that was lost could not
+            with suppress(UserError):
+                write_reason(one.run(plan.runs), FAILED, why)
         raise UserError(f"engine: {failures(failed, len(plan.planned))}")
 
 

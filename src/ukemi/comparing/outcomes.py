@@ -29,7 +29,8 @@ from ukemi.variations.warp import check_kernels
 KIND = "outcome"
 SCHEMA = 1
 """Version of the fields: raised when one changes its meaning or goes."""
-STOPPED = "stopped.json"
+STOPPED, FAILED = "stopped.json", "failed.json"
+"""why a training can't be finished, and would stop at the same place again; what went wrong when it was last tried"""
 SUBSET = 0
 """the seed that draws the test images: the same ones for all runs, whatever their seed"""
 
@@ -71,13 +72,12 @@ def finished(run: Run, measured: Measured) -> bool:
     return outcome_path(run, measured).exists() or (run.folder / STOPPED).exists()
 
 
-def write_stopped(run: Run, reason: str) -> None:
-    """The training can't be finished, and would stop at the same place again."""
-    write_whole(run.folder / STOPPED, (json.dumps({"reason": reason}) + "\n").encode())
+def write_reason(run: Run, name: str, reason: str) -> None:
+    write_whole(run.folder / name, (json.dumps({"reason": reason}) + "\n").encode())
 
 
-def read_stopped(run: Run) -> str | None:
-    path = run.folder / STOPPED
+def read_reason(run: Run, name: str) -> str | None:
+    path = run.folder / name
     return json.loads(path.read_text(encoding="utf-8"))["reason"] if path.exists() else None
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ukemi.comparing.config import ENGINE, CompareConfig
-from ukemi.comparing.outcomes import Outcome, outcome_path, read_outcome, read_stopped
+from ukemi.comparing.outcomes import FAILED, STOPPED, Outcome, outcome_path, read_outcome, read_reason
 from ukemi.comparing.plan import Plan
 from ukemi.comparing.shown import Shown, read_shown
 from ukemi.measures.statistics import Interval, Paired, Spread, image_bootstrap, paired, spread
@@ -46,6 +46,8 @@ class CaseResult:
     """pictures by method and seed, where there are any"""
     printed: dict[str, float] = field(default_factory=dict)
     """by method: the robust accuracy that a paper prints, in percent"""
+    failed: dict[str, dict[int, str]] = field(default_factory=dict)
+    """runs that went wrong when they were last tried, and how; the same command tries them again"""
 
     def measures(self) -> list[str]:
         names = [name for seeds in self.outcomes.values() for one in seeds.values() for name in one.measures]
@@ -104,7 +106,7 @@ class Comparison:
     seeds: tuple[int, ...]
     cases: tuple[CaseResult, ...]
     open: int
-    """runs that are not finished"""
+    """runs that are not finished, those that failed too"""
     settings: dict[str, Any]
 
     def run_cases(self) -> list[CaseResult]:
@@ -183,9 +185,9 @@ def gathered(config: CompareConfig, plan: Plan) -> Comparison:
     unfinished = 0
     for one in plan.planned:
         run, measured, case = one.run(plan.runs), plan.measured[one.case], cases[one.case]
-        reason = read_stopped(run)
-        if reason is not None:
-            case.stopped.setdefault(one.method, {})[one.seed] = reason
+        stopped, failed = (read_reason(run, name) for name in (STOPPED, FAILED))
+        if stopped is not None:
+            case.stopped.setdefault(one.method, {})[one.seed] = stopped
         elif outcome_path(run, measured).exists():
             base = one.base().run(plan.runs) if one.then else None
             case.outcomes.setdefault(one.method, {})[one.seed] = read_outcome(run, measured, base)
@@ -194,6 +196,8 @@ def gathered(config: CompareConfig, plan: Plan) -> Comparison:
                 case.shown.setdefault(one.method, {})[one.seed] = shown
         else:
             unfinished += 1
+            if failed is not None:
+                case.failed.setdefault(one.method, {})[one.seed] = failed
     unused = {"data", "models"} if config.cases else {"cases"}
     return Comparison(
         config.title,
@@ -234,13 +238,17 @@ def _case(found: Comparison, case: CaseResult) -> dict[str, Any]:
         "not_run": case.missing or None,
         "printed": case.printed,
         "test_images": max(map(len, case.tested()), default=None),
-        "stopped": {name: {str(seed): why for seed, why in seeds.items()} for name, seeds in case.stopped.items()},
+        **{name: _by_seed(getattr(case, name)) for name in ("stopped", "failed")},
         "methods": {
             method: {measure: _spread(case, method, measure) for measure in (*measures, *COSTS)}
             for method in case.outcomes
         },
         "pairs": [_pair(pair) for measure in measures for pair in found.pairs(case, measure)],
     }
+
+
+def _by_seed(reasons: dict[str, dict[int, str]]) -> dict[str, dict[str, str]]:
+    return {method: {str(seed): why for seed, why in seeds.items()} for method, seeds in reasons.items()}
 
 
 def _spread(case: CaseResult, method: str, measure: str) -> dict[str, Any]:

@@ -15,11 +15,12 @@ import torch
 
 from ukemi.comparing.costs import RETRAINED
 from ukemi.comparing.locks import POLL, held
-from ukemi.comparing.outcomes import finished, measure, write_stopped
+from ukemi.comparing.outcomes import FAILED, STOPPED, finished, measure, write_reason
 from ukemi.comparing.plan import Plan, Planned
 from ukemi.errors import UserError
 from ukemi.ranks import Ranks
 from ukemi.repairs import retrain
+from ukemi.schema import reason
 from ukemi.training import Interrupted, Run, TrainingStopped, train
 from ukemi.training.interrupt import interruptible
 
@@ -46,6 +47,8 @@ def _over(one: Planned, plan: Plan, failed: dict[Planned, Exception]) -> bool:
         raise
     except Exception as error:  # a user's method fails in any way it likes
         failed[one] = error
+        with suppress(UserError):  # where nothing can be written it is told all the same
+            write_reason(one.run(plan.runs), FAILED, str(error) if isinstance(error, UserError) else reason(error))
         return True
 
 
@@ -75,12 +78,13 @@ def _done(one: Planned, plan: Plan) -> bool:
         return True
     with held(run.folder) as mine:
         if mine and not finished(run, measured):
+            (run.folder / FAILED).unlink(missing_ok=True)
             try:
                 _trained(one, run)
                 measure(one, run, measured)
                 shutil.rmtree(run.checkpoints, ignore_errors=True)
             except TrainingStopped as error:
-                write_stopped(run, str(error))
+                write_reason(run, STOPPED, str(error))
         return mine
 
 

@@ -36,7 +36,7 @@ COLUMNS = {
 DIFFERENCES = {
     "95 % over seeds": "interval by Student's t (would it happen again?)",
     "95 % over images": "by bootstrap (these very models)",
-    "d": "Cohen's",
+    "d": f"Cohen's ({words.INFINITE}: neither method varies)",
     "win/tie/loss": "seeds (over all: cases)",
 }
 _BUDGET = re.compile(r"epsilon ([0-9.e-]+)")
@@ -50,9 +50,21 @@ def comparison_answer(found: Comparison) -> list[str]:
     parts = [_ranking(found, ranked), cost_said(found)] if ranked else [[_nothing(found)]]
     said = [one for part in (parts[::-1] if found.settings.get("cost_first") else parts) for one in part]
     said += loss_said(found) if ranked else []
-    if ranked and found.open:
-        said.append(f"{words.plural(found.open, 'run')} not finished yet.")
+    failed = sum(len(seeds) for case in found.cases for seeds in case.failed.values())
+    for many, what in ((failed, "failed; the same command tries again"), (found.open - failed, "not finished yet")):
+        said += [f"{words.plural(many, 'run')} {what}."] * bool(ranked and many)
     return said
+
+
+def reasons(found: Comparison) -> list[str]:
+    """What keeps cases and runs from having numbers."""
+    return [f"{case.name} was not run: {case.missing}." for case in found.cases if case.missing] + [
+        f"{case.name}, {method}, seed {seed} {what}: {why.rstrip('.')}."
+        for case in found.cases
+        for what, methods in (("stopped", case.stopped), ("failed", case.failed))
+        for method, seeds in methods.items()
+        for seed, why in seeds.items()
+    ]
 
 
 def _ranking(found: Comparison, ranked: Sequence[str]) -> list[str]:
@@ -152,16 +164,15 @@ def _epochs(found: Comparison) -> set[tuple[str, int]]:
 
 def _method_cells(case: CaseResult, method: str, measures: Sequence[str]) -> list[str]:
     count = len(case.outcomes.get(method, {}))
-    stopped = len(case.stopped.get(method, {}))
+    unable = [(len(one.get(method, {})), what) for one, what in ((case.stopped, "stopped"), (case.failed, "failed"))]
+    why = [f"{many} {what}" for many, what in unable if many]
     cells = [_measure_cell(case, method, name) for name in measures]
     if not count:
-        why = "not run" if case.missing else f"{stopped} stopped" if stopped else "open"
-        return [why, *cells, *[""] * 3]
+        return ["not run" if case.missing else ", ".join(why) or "open", *cells, *[""] * 3]
     means = {name: case.spread(method, name) for name in COSTS}
     mean = {name: one.mean for name, one in means.items() if one is not None}
-    n = f"{count}, {stopped} stopped" if stopped else str(count)
     passes = short(mean["forwards"] + mean["backwards"])
-    return [n, *cells, f"{mean['epochs']:.0f}", words.duration(mean["seconds"]), passes]
+    return [", ".join([str(count), *why]), *cells, f"{mean['epochs']:.0f}", words.duration(mean["seconds"]), passes]
 
 
 def _measure_cell(case: CaseResult, method: str, name: str) -> str:
@@ -208,7 +219,7 @@ def _pair_cells(pair: Pair, per_seed: bool) -> list[str]:
         _points(seeds.mean),
         "" if many == 1 else "not known" if seeds.interval is None else _range(seeds.interval),
         "" if pair.over_images is None else _range(pair.over_images),
-        "" if seeds.effect is None else _effect(seeds.effect),
+        "" if many == 1 else _effect(seeds.effect, seeds.mean),
         f"{seeds.wins}/{seeds.ties}/{seeds.losses}",
     ]
     return [*cells, *([", ".join(map(_points, seeds.differences))] if per_seed else [])]
@@ -310,7 +321,9 @@ def _points(share: float) -> str:
     return f"{100 * share:+z.1f}".replace("-", words.MINUS)
 
 
-def _effect(size: float) -> str:
+def _effect(size: float | None, difference: float) -> str:
+    if size is None:  # neither method varies
+        return words.INFINITE if difference > 0 else words.MINUS + words.INFINITE
     return words.plain(size, 2) if abs(size) < 99.5 else words.plain(round(size), 9)
 
 

@@ -19,6 +19,7 @@ from ukemi.reports.comparison import (
     comparison_texts,
     difference_rows,
     measure_rows,
+    reasons,
     sentence,
     short,
 )
@@ -41,8 +42,7 @@ def write_comparison(folder: Path, found: Comparison, *, command: str, notes: Se
     values = summary(found, command=command, versions=versions())
     write_whole(folder / "comparison.json", (json.dumps(values, indent=2, allow_nan=False) + "\n").encode())
     texts = comparison_texts(found)
-    absent = [f"{case.name} was not run: {case.missing}." for case in found.cases if case.missing]
-    texts["md"] = "".join(f"{note}\n\n" for note in (*notes, *absent)) + texts["md"]
+    texts["md"] = "".join(f"{note}\n\n" for note in (*notes, *reasons(found))) + texts["md"]
     for name, text in texts.items():
         write_whole(folder / f"table.{name}", text.encode())
     measures = measure_rows(found)
@@ -56,8 +56,7 @@ def write_comparison(folder: Path, found: Comparison, *, command: str, notes: Se
         bars=[{"name": case.name, "bars": _bars(found, case)} for case in found.run_cases()],
         inside=INSIDE.get(found.decides, ""),
         over=over_setting(found, NAMES[found.decides]),
-        not_run=[(case.name, case.missing) for case in found.cases if case.missing],
-        stopped=_stopped(found),
+        reasons=reasons(found),
         measures=measures,
         about=sentence(about_measures(found, measures)),
         differences=difference_rows(found),
@@ -150,15 +149,6 @@ def _costs(found: Comparison) -> list[Curves]:
         )
         drawn.append(Curves(case.name, svg, ()))
     return drawn
-
-
-def _stopped(found: Comparison) -> list[str]:
-    return [
-        f"{case.name}, {method}, seed {seed}: {why}"
-        for case in found.cases
-        for method, seeds in case.stopped.items()
-        for seed, why in seeds.items()
-    ]
 
 
 def _histories(found: Comparison) -> list[tuple[str, list[Curves]]]:

@@ -4,11 +4,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ukemi.reports.words import MINUS, THIN
+from ukemi.reports.words import INFINITE, MINUS, THIN
 
 _MARKDOWN = re.compile(r"[\\|<*`]")
 _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-_LATEX |= {sign: f"\\{sign}" for sign in "&%$#_{}"} | {"±": r"$\pm$", MINUS: "$-$", THIN: r"\,"}
+_LATEX |= {sign: f"\\{sign}" for sign in "&%$#_{}"} | {"±": r"$\pm$", MINUS: "$-$", INFINITE: r"$\infty$", THIN: r"\,"}
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from ukemi.spaces import Gene, Space
 
 MINUS = "\N{MINUS SIGN}"
 THIN = "\N{NARROW NO-BREAK SPACE}"
+INFINITE = "\N{INFINITY}"
 
 NAMES = {
     "rotation": "rotation",
