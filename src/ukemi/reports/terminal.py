@@ -1,5 +1,6 @@
 """A table for a terminal of any width: what does not fit is left out and said, never cut."""
 
+from collections.abc import Sequence
 from textwrap import fill, wrap
 
 from rich import box
@@ -41,12 +42,16 @@ def fitted(rows: Rows, width: int) -> Rows:
     """
     if _width(rows) <= width:
         return rows
-    means = [[cell.partition(" ± ")[0] for cell in cells] for _, *cells in rows.rows]
-    folded = ["\n".join(wrap(cells[0], LONGEST)) for cells in rows.rows]
-    found = Rows(rows.names, [[name, *cells] for name, cells in zip(folded, means, strict=True)])
-    while len(found.names) > 2 and _width(found) > width:
-        found = Rows(found.names[:-1], [cells[:-1] for cells in found.rows])
+    whole = [(columns, LONGEST) for columns in range(len(rows.names), 2, -1)]
+    for columns, longest in (*whole, (3, max(1, width // 3)), (2, LONGEST)):  # the second number is worth a fold
+        found = Rows(rows.names[:columns], [_narrow(cells[:columns], longest) for cells in rows.rows])
+        if _width(found) <= width:
+            break
     return found
+
+
+def _narrow(cells: Sequence[str], longest: int) -> list[str]:
+    return ["\n".join(wrap(cells[0], longest)), *(cell.partition(" ± ")[0] for cell in cells[1:])]
 
 
 def deviates(rows: Rows) -> bool:
