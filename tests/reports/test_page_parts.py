@@ -1,5 +1,6 @@
 """Galleries and their filters, sweeps, gene histories, costs, and the command that made a page."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -82,6 +83,15 @@ def test_many_epochs_share_columns() -> None:
     (figure,) = gene_histories(log)
     assert figure.title == "Rotation" and "epoch 1–3" in figure.svg and "epoch 100" in figure.svg
     assert gene_histories(LOG) == [] and gene_histories([]) == []
+
+
+def test_a_gene_s_parts_are_named_by_values_that_it_takes() -> None:
+    """61 levels of a degree in 15 parts: four or five degrees each, and a tick at either end and at 0."""
+    (figure,) = gene_histories([{"epoch": 0, "genes": [{**ENDS, "counts": [1] * 15}]}])
+    assert "−30° to −26°" in figure.svg and "+27° to +30°" in figure.svg and ".5°" not in figure.svg
+    assert re.findall(r">([^<]*°)</text>", figure.svg) == ["−30°", "0°", "+30°"]
+    (single,) = gene_histories([{"epoch": 0, "genes": [{**ENDS, "levels": 3, "counts": [1] * 3}]}])
+    assert "−30°" in single.svg and "−30° to" not in single.svg
 
 
 def _line(seconds: float, **more: Any) -> dict[str, Any]:

@@ -89,9 +89,9 @@ def _history(genes: Sequence[dict[str, Any]], lines: Log) -> Curves:
     ends = [[lines[at]["epoch"] + 1 for at in (part[0], part[-1])] for part in pooled]
     epochs = [str(low) if low == high else f"{low}–{high}" for low, high in ends]
     values_BE = torch.stack([_beside_chance(first, [genes[at]["counts"] for at in part]) for part in pooled], 1)
-    name, rows = words.gene_name(first["gene"]), _parts(first)
+    name, (ticks, rows) = words.gene_name(first["gene"]), _parts(first)
     title = name[:1].upper() + name[1:]
-    svg = maps.over_epochs(values_BE, epochs, rows, first["gene"], MOST_TIMES, title=f"Where the search went: {name}")
+    svg = maps.over_epochs(values_BE, epochs, rows, ticks, MOST_TIMES, title=f"Where the search went: {name}")
     return Curves(title, svg, ())
 
 
@@ -102,9 +102,15 @@ def _beside_chance(one: dict[str, Any], counted: Sequence[Sequence[int]]) -> Ten
     return counts / max(1.0, float(counts.sum())) / (own / one["levels"])
 
 
-def _parts(one: dict[str, Any]) -> list[str]:
-    """The middle of every part of a gene's range."""
-    low, high, count, levels = one["low"], one["high"], len(one["counts"]), one["levels"]
+def _parts(one: dict[str, Any]) -> tuple[list[tuple[float, str]], list[str]]:
+    """A gene's range: where along it its ends and its middle lie, and from where to where every part of it goes."""
+    count, levels = len(one["counts"]), one["levels"]
     own = torch.arange(levels) * count // levels
-    middles = [float(torch.nonzero(own == at).double().mean()) / (levels - 1) for at in range(count)]
-    return [words.gene_value(one["gene"], round(low * (1 - middle) + high * middle, 6)) for middle in middles]
+    parts = [torch.nonzero(own == at).flatten()[[0, -1]].tolist() for at in range(count)]
+
+    def said(level: int) -> str:
+        share = level / (levels - 1)
+        return words.gene_value(one["gene"], round(one["low"] * (1 - share) + one["high"] * share, 6))
+
+    ticks = [((level + 0.5) / levels, said(level)) for level in sorted({0, levels // 2, levels - 1})]
+    return ticks, [" to ".join(dict.fromkeys(map(said, part))) for part in parts]

@@ -66,22 +66,27 @@ def heat_map(ground: Landscape, most: float, *, title: str) -> Markup:
 
 
 def over_epochs(
-    values_BE: Tensor, columns: Sequence[str], rows: Sequence[str], gene: str, most: float, *, title: str
+    values_BE: Tensor,
+    columns: Sequence[str],
+    rows: Sequence[str],
+    ticks: Sequence[tuple[float, str]],
+    most: float,
+    *,
+    title: str,
 ) -> Markup:
-    """How often a gene's values (`rows`, the first at the bottom) were trained on in every epoch: 1 is as often as by
-    chance, `most` and above is darkest."""
+    """How often a gene's values (`rows`, the first at the bottom; `ticks` lie in 0..1 along them) were trained on in
+    every epoch: 1 is as often as by chance, `most` and above is darkest."""
     left, top, side, height = 62.0, 8.0, 208.0, 130.0
     said = [[f"{value:.2f}" for value in row] for row in values_BE.flip(0).tolist()]
     hover = Hover([f"epoch {name}" for name in columns], list(reversed(rows)), said, "×", "")
     body = [_image((left, top, side, height), heat(values_BE, most), hover)]
-    wide, high = side / len(columns), height / len(rows)
-    ends = sorted({0, len(columns) - 1})
-    body += [drawing.below(left + wide * (at + 0.5), columns[at], top + height) for at in ends]
+    wide = side / len(columns)
+    named = sorted({0, len(columns) - 1})
+    body += [drawing.below(left + wide * (at + 0.5), columns[at], top + height) for at in named]
     body.append(drawing.text(left + side / 2, top + height + 34, "epoch", "axis-name"))
-    named = sorted({0, len(rows) // 2, len(rows) - 1})
-    body += [drawing.text(left - 6, top + height - high * (at + 0.5) + 4, rows[at], "end") for at in named]
+    body += [drawing.text(left - 6, top + height * (1 - at) + 4, said, "end") for at, said in ticks]
     peak = float(values_BE.max()) if values_BE.numel() else 0.0
-    heard = f"{words.gene_name(gene)}: at most {words.plain(peak)} times as often as by chance."
+    heard = f"At most {words.plain(peak)} times as often as by chance."
     return drawing.svg(left + side + 14, top + height + 42, title, heard, body, "chart heat")
 
 
