@@ -41,6 +41,7 @@ from ukemi.training import TrainConfig
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "ukemi"
 ORDER = [
+    "starting",
     "errors",
     "schema",
     "fused",

@@ -1,13 +1,16 @@
 """ukemi: finds where an image classifier breaks and trains it until it holds."""
 
-from ukemi.augmenters import AUGMENTERS, PRESETS, Augmenter, Random, Sensei, Standard, Styx, WorstOf
-from ukemi.errors import UserError
-from ukemi.fitness import FITNESS, Scored
-from ukemi.measures import Robustness, robust_accuracy
-from ukemi.models import Normalize
-from ukemi.objectives import OBJECTIVES
-from ukemi.spaces import GRIDS, T2, T3, T6, Gene, Space, named_grid
-from ukemi.variations import vary
+from ukemi.starting import stopped_in_a_line
+
+with stopped_in_a_line():
+    from ukemi.augmenters import AUGMENTERS, PRESETS, Augmenter, Random, Sensei, Standard, Styx, WorstOf
+    from ukemi.errors import UserError
+    from ukemi.fitness import FITNESS, Scored
+    from ukemi.measures import Robustness, robust_accuracy
+    from ukemi.models import Normalize
+    from ukemi.objectives import OBJECTIVES
+    from ukemi.spaces import GRIDS, T2, T3, T6, Gene, Space, named_grid
+    from ukemi.variations import vary
 
 __version__ = "0.1.0"
 

@@ -13,6 +13,7 @@ from rich.table import Table
 from ukemi import __version__
 from ukemi.errors import UserError
 from ukemi.ranks import Agreed, launched, local_rank, met
+from ukemi.starting import stopped_in_a_line
 from ukemi.training import Interrupted, TrainingStopped
 from ukemi.training.guard import RankLost
 
@@ -93,7 +94,8 @@ def _command(name: str) -> Callable[[list[str]], int]:
         raise UserError(f"{name!r} is no command of ukemi; known are {', '.join(COMMANDS)}.")
     if launched() > 1 and name not in ON_RANKS:
         raise UserError(f"ukemi {name} runs in one process; torchrun may start {', '.join(ON_RANKS)}.")
-    return import_module(f"ukemi.cli.{name}").run
+    with stopped_in_a_line():
+        return import_module(f"ukemi.cli.{name}").run
 
 
 def _ended(code: int) -> int:
