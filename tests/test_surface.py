@@ -98,7 +98,7 @@ PUBLIC = [
 ]
 
 FLAGS = {
-    "train": """augmenter autotune average batch-size channels channels-last checkpoint-minutes clip compile
+    "train": """augmenter autotune average batch-size channels channels-last checkpoint-minutes classes clip compile
         cuda-graphs data data-folder device dropout drops epochs flips genes history history-precision learning-rate
         mean model model-arguments momentum objective optimiser out precision robust-every robust-images schedule
         seed size smoothing space std stream tensorboard validate-every validation weight-decay weights workers""",

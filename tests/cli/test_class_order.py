@@ -2,8 +2,10 @@
 
 import json
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+import torch
 from command_samples import small
 
 from ukemi.cli.main import run
@@ -66,6 +68,32 @@ def test_every_command_takes_the_order(flags: list[str]) -> None:
     assert run(["uncertainty", *own, *asked]) == 0
     benign = json.loads(Path("there/uncertainty.json").read_text())["sources"][0]
     assert benign["source"] == "benign" and benign["accuracy"] == 1
+
+
+def test_a_training_goes_on_in_the_order_of_its_weights(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """One epoch at next to no learning rate: the labels alone decide what is right."""
+    torch.save(order_module().LightFirst().state_dict(), "net.pt")
+    own = ["train", *flags, "--model", "order:LightFirst", "--weights", "net.pt", "--epochs", "1", "--batch-size", "16"]
+    own += ["--learning-rate", "1e-9", "--device", "cpu"]
+    assert run(own) == 0
+    said = capsys.readouterr()
+    assert "0 dark, 1 light; --classes says another order." in said.err and "validation accuracy 0.0%" in said.out
+    Path("order.txt").write_text("light\ndark\n", encoding="utf-8")
+    assert run([*own, "--classes", "order.txt", "--out", "mine"]) == 0
+    said = capsys.readouterr()
+    assert "taken for the classes" not in said.err and "validation accuracy 100.0%" in said.out
+    Path("order.txt").unlink()  # the run has the names
+    assert 'classes = ["light", "dark"]' in Path("mine/config.toml").read_text(encoding="utf-8")
+    assert run(["evaluate", "mine", "--out", "there"]) == 0 and accuracy() == 1
+    again = ["repair", "retrain", "mine", "--epochs", "1", "--out", "repaired"]
+    assert run(again) == 0 and "taken for the classes" not in capsys.readouterr().err
+    assert run(["evaluate", "repaired", "--out", "there"]) == 0 and accuracy() == 1
+
+
+def order_module() -> ModuleType:
+    made = ModuleType("order")
+    exec(LIGHT_FIRST, made.__dict__)
+    return made
 
 
 def test_a_wrong_order_is_one_sentence(flags: list[str], images: Path, capsys: pytest.CaptureFixture[str]) -> None:

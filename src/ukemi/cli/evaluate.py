@@ -19,6 +19,7 @@ from ukemi.attacks.config import AttackSettings
 from ukemi.cli.attacking import Limited, attacked_by, attacks_of, bar, set_of, transferred
 from ukemi.cli.parse import parse
 from ukemi.data import Data, DataSet, as_float
+from ukemi.data.classes import classes_named
 from ukemi.errors import UserError, field_called
 from ukemi.measures import Robustness, robustness_of
 from ukemi.measures.attacks import as_csv
@@ -30,7 +31,7 @@ from ukemi.training.checkpoints import check_file, check_folder, write_whole
 from ukemi.training.config import TrainConfig
 from ukemi.training.parallel import check_measured, measuring
 from ukemi.training.run import Run
-from ukemi.training.setup import MOST_NAMED, fixed_subset, in_classes, trained_model, unfinished
+from ukemi.training.setup import fixed_subset, in_classes, taken_for, trained_model, unfinished
 
 
 class BroughtConfig(Schema):
@@ -289,7 +290,7 @@ def model_and_data(
             raise UserError("data: evaluate --model needs --data: a data set by name, an image folder or an .npz file.")
         trained = None
         data = _data(config, config.data, None, config.seed)
-        data = in_classes(data, _classes(config.classes)) if config.classes else data
+        data = in_classes(data, classes_named(config.classes)) if config.classes else data
         model, log = _named_model(config, config.model, data), []
     few = as_float(data.images[torch.arange(min(2, len(data)))])
     logits = _logits(model, few, len(data.classes))
@@ -356,24 +357,7 @@ def _tell_parts(config: EvaluateConfig, name: str, found: DataSet) -> None:
             f" {found.test.identities:,} images are measured (--split {other} takes the rest, --split all every one)."
         )
     if config.run is None and not config.classes and Path(name).is_dir():
-        names = [f"{at} {label}" for at, label in enumerate(found.classes)]
-        shown = ", ".join(names if len(names) <= MOST_NAMED else [*names[: MOST_NAMED - 2], "…", names[-1]])
-        tell(f"data: the model's outputs are taken for the classes by name: {shown}; --classes says another order.")
-
-
-def _classes(given: Sequence[str]) -> list[str]:
-    """Names, or the lines of a text file."""
-    names = list(given)
-    if len(given) == 1 and Path(given[0]).is_file():
-        try:
-            lines = Path(given[0]).read_text(encoding="utf-8-sig").splitlines()
-        except UnicodeDecodeError:
-            raise UserError(f"classes: {given[0]} is no text file with a name on each line.") from None
-        names = [line.strip() for line in lines if line.strip()]
-    twice = [name for at, name in enumerate(names) if name in names[:at]]
-    if twice:
-        raise UserError(f"classes: {twice[0]!r} stands there twice; each is the name of one output.")
-    return names
+        tell(taken_for(found.classes))
 
 
 def _named_model(config: EvaluateConfig, name: str, data: Data) -> nn.Module:

@@ -22,7 +22,7 @@ from ukemi.training import Interrupted, TrainConfig
 from ukemi.training.loop import rehearse as try_out
 from ukemi.training.setup import load_sets
 
-READ_BY = ("data", "data_folder", "size", "channels", "stream", "workers", "validation", "seed")
+READ_BY = ("data", "data_folder", "size", "channels", "classes", "stream", "workers", "validation", "seed")
 """the settings of a training that say which images it reads: a method may have its own"""
 
 __all__ = [

@@ -1,4 +1,9 @@
-"""The names of the classes of the known sets, in the order of their labels."""
+"""Names of classes: those of the known sets, in the order of their labels, and those that a user gives."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ukemi.errors import UserError
 
 DIGITS = tuple(str(digit) for digit in range(10))
 
@@ -52,3 +57,18 @@ SIGNS = (
     "End of no passing for vehicles over 3.5 t",
 )
 """GTSRB's 43 signs; the set itself only numbers them."""
+
+
+def classes_named(given: Sequence[str]) -> tuple[str, ...]:
+    """The names themselves, or the lines of a text file."""
+    names = list(given)
+    if len(given) == 1 and Path(given[0]).is_file():
+        try:
+            lines = Path(given[0]).read_text(encoding="utf-8-sig").splitlines()
+        except UnicodeDecodeError:
+            raise UserError(f"classes: {given[0]} is no text file with a name on each line.") from None
+        names = [line.strip() for line in lines if line.strip()]
+    twice = [name for at, name in enumerate(names) if name in names[:at]]
+    if twice:
+        raise UserError(f"classes: {twice[0]!r} stands there twice; each is the name of one output.")
+    return tuple(names)

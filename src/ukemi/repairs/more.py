@@ -47,7 +47,7 @@ def further(config: TrainConfig, run: Run, data: Path, out: Path, **changes: Any
 
 def beside(config: TrainConfig, run: Run, out: Path, **changes: Any) -> TrainConfig:
     """As `further`, but on the run's own data, split as the run split them."""
-    own = {name: getattr(config, name) for name in ("data_folder", "size", "channels", "validation", "seed")}
+    own = {name: getattr(config, name) for name in ("data_folder", "size", "channels", "classes", "validation", "seed")}
     return further(config, run, Path(config.data), out, **{**own, **changes})
 
 

@@ -12,6 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from torch import Tensor, nn
 
 from ukemi.augmenters import AUGMENTERS, AnyAugmenter, Standard
+from ukemi.data.classes import classes_named
 from ukemi.errors import UserError
 from ukemi.models.own import check_normalisation
 from ukemi.objectives import AnyObjective, CrossEntropy
@@ -46,6 +47,9 @@ class TrainConfig(Schema):
     """Per channel: put a normalisation in front of your own network, where it wants normalised pixels."""
     std: tuple[Number, ...] = ()
     """Belongs to --mean."""
+    classes: tuple[str, ...] = ()
+    """The classes in the order of your own network's outputs, by name, or a text file with a name on each line;
+    default: those of the data, in the order of their names."""
     dropout: Annotated[Number, Field(ge=0, lt=1)] = 0.0
     """Drop this share of the inputs of the classifier (the Linear or Conv2d that gives the logits) of a network that
     has no dropout of its own; 0 leaves the network as it is."""
@@ -121,6 +125,12 @@ class TrainConfig(Schema):
     """Also write TensorBoard files (needs the tensorboard extra)."""
     out: Path | None = None
     """The run folder; default: runs/DATA-MODEL-AUGMENTER-SEED."""
+
+    @field_validator("classes")
+    @classmethod
+    def _by_name(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        """A run's file has the names themselves, wherever they were read from."""
+        return classes_named(given)
 
     @field_validator("history", mode="before")
     @classmethod

@@ -43,7 +43,7 @@ from ukemi.training.parallel import (
     wants_gpu,
 )
 from ukemi.training.run import Run
-from ukemi.training.setup import Sets, batches_of_epoch, fixed_subset, laid_out, load_sets, make_model
+from ukemi.training.setup import Sets, batches_of_epoch, fixed_subset, laid_out, load_sets, make_model, notes_of
 from ukemi.training.spent import BINS, GENES, count_genes, genes_line
 from ukemi.training.state import SUMS, State
 from ukemi.training.state import resume as take_up
@@ -86,8 +86,8 @@ def _train(config: TrainConfig, resume: bool, quiet: bool, ranks: Ranks) -> Run:
             take_up(run, state, display)
         if size and not quiet:
             display.note(size)
-        if getattr(config.augmenter, "warmup", 0) >= config.epochs and not quiet:
-            display.note(f"augmenter.warmup: nothing is searched, since it leaves none of the {config.epochs} epochs.")
+        for note in () if resume or quiet else notes_of(config, state.classes):
+            display.note(note)
         network, scorer = _compiled(config, state.model)
         state.parallel = together_trained(state.objective, network, ranks)
         log = _writers(board, run) if ranks.first else (lambda line: None)

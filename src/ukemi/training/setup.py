@@ -20,9 +20,9 @@ from ukemi.training.run import Run
 from ukemi.uncertainty import insert_dropout
 from ukemi.uncertainty.dropout import drops
 
-SMALLEST_TAIL = 0.25
 MOST_NAMED = 10
 """classes that a sentence names"""
+SMALLEST_TAIL = 0.25
 """A last batch shorter than this share of a batch is left out of its epoch: few images make poor statistics.
 Every epoch is shuffled, so it is never the same images that are left out."""
 
@@ -44,9 +44,12 @@ class Sets:
 def load_sets(config: TrainConfig) -> Sets:
     told = {"folder": config.data_folder, "size": config.size, "channels": config.channels, "seed": config.seed}
     found = data_room.load(config.data, **told, stream=config.stream, workers=config.workers)  # type: ignore[arg-type]
+    if config.classes:
+        own = [in_classes(part, config.classes) for part in (found.train, found.test)]
+        found = replace(found, train=own[0], test=own[1])
     train, validation = found.train, None
     if config.validation:
-        train, validation = found.train.split(config.validation, config.seed)
+        train, validation = train.split(config.validation, config.seed)
     if len(train) < 2:
         raise UserError(f"data: {config.data} leaves {len(train)} image to train on; at least two are needed.")
     return Sets(train, validation, found.test)
@@ -145,6 +148,24 @@ def in_classes(data: Data, classes: Sequence[str]) -> Data:
             raise UserError(f"data: class {name!r} is none of those that the model knows: {known}.")
     number = torch.tensor([list(classes).index(name) for name in data.classes], device=data.labels.device)
     return replace(data, labels=number[data.labels], classes=tuple(classes))
+
+
+def taken_for(classes: Sequence[str]) -> str:
+    """Which class is which output of somebody's own model, where nobody has said so."""
+    names = [f"{at} {label}" for at, label in enumerate(classes)]
+    shown = ", ".join(names if len(names) <= MOST_NAMED else [*names[: MOST_NAMED - 2], "…", names[-1]])
+    return f"data: the model's outputs are taken for the classes by name: {shown}; --classes says another order."
+
+
+def notes_of(config: TrainConfig, classes: Sequence[str]) -> list[str]:
+    """What nobody could see in the numbers of a training."""
+    notes, weights = [], config.weights
+    elsewhere = weights is not None and Run(weights.parent).weights_path != weights  # a run knows its classes
+    if ":" in config.model and elsewhere and not config.classes and Path(config.data).is_dir():
+        notes.append(taken_for(classes))
+    if getattr(config.augmenter, "warmup", 0) >= config.epochs:
+        notes.append(f"augmenter.warmup: nothing is searched, since it leaves none of the {config.epochs} epochs.")
+    return notes
 
 
 def load_model(model: nn.Module, checkpoint: Checkpoint, path: Path) -> None:
