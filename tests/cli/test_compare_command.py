@@ -69,7 +69,11 @@ def test_where_a_run_fails_the_others_are_told_of_all_the_same(jobs: int, capsys
     flags = ["compare", "--methods", "standard", "own,of=fails:Fails", *SMALL, "--train", "epochs=2", "batch-size=32"]
     assert run([*flags, "--jobs", str(jobs)]) == (70 if jobs == 1 else 2)
     said = capsys.readouterr()
-    assert "1 run not finished yet." in said.out and "1 of 4 runs failed" in " ".join(said.err.split())
+    assert (
+        "1 run failed; the same command tries again." in said.out
+        and "1 failed" in said.out
+        and "1 of 4 runs failed" in " ".join(said.err.split())
+    )
     assert json.loads(Path("comparison/comparison.json").read_text())["open_runs"] == 1
     assert Path("comparison/page.html").exists() and ",standard,1," in Path("comparison/table.csv").read_text()
 
