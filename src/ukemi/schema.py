@@ -108,6 +108,8 @@ def sentence(error: ValidationError, prefix: str = "", known: Iterable[str] = ()
     return f"{place + ': ' if place else ''}{what}, but {given!r} was given."
 
 
+_SHORT = 60
+"""signs of a value that a sentence shows"""
 _NUMBERS = (int, float, int | None, float | None)
 
 
@@ -254,6 +256,16 @@ def called(function: Callable[..., T], field: str, *arguments: Any, **options: A
             raise
         name = getattr(function, "__name__", type(function).__name__)
         raise UserError(f"{field}: {name} failed ({reason(error)}).") from error
+
+
+def in_short(value: Any) -> str:
+    """What was given, or of what would fill a screen (a tensor, a data set, a long list) its type.
+
+    >>> in_short("t3"), in_short(list(range(100)))
+    ("'t3'", 'a list')
+    """
+    said = repr(value)
+    return said if len(said) <= _SHORT and "\n" not in said else f"a {type(value).__name__}"
 
 
 def reason(error: BaseException) -> str:

@@ -335,3 +335,15 @@ def test_works_on_colour_and_on_one_image() -> None:
             for epoch in (1, 2, 3):
                 found = sensei(model, one.images, one.labels, one.index, epoch)
                 assert sensei.genes is not None and torch.equal(found, vary(one.images, sensei.genes, space))
+
+
+def test_what_would_fill_a_screen_is_called_by_its_type(fashion: DataSet) -> None:
+    with pytest.raises(UserError, match=r"^samples: a whole number is needed, but a Data was given\.$"):
+        Sensei(T3, samples=fashion.train)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"^space: a ukemi\.Space is needed \(T3, say\), but a Tensor was given\.$"):
+        Random(torch.zeros(99))  # type: ignore[arg-type]
+
+
+def test_a_function_is_no_model(tiny_net: nn.Module, fashion: DataSet) -> None:
+    with pytest.raises(UserError, match=r"^model: a torch\.nn\.Module is needed, but a function was given\.$"):
+        Random(T3)(lambda images: tiny_net(images), *batch(fashion), 1)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from ukemi import T2, T3, T6, Gene, Space, UserError, robust_accuracy, vary
+from ukemi import T2, T3, T6, Gene, Normalize, Space, UserError, robust_accuracy, vary
 from ukemi.data import DataSet, labelled
 from ukemi.measures import accuracy
 from ukemi.measures.robustness import far_first, robustness_of
@@ -147,6 +147,27 @@ def test_plain_accuracy(fashion: DataSet, tiny_net: nn.Module) -> None:
 def test_bad_input_is_named(images: Tensor, labels: list[int], grid: object, said: str) -> None:
     with pytest.raises(UserError, match=said):
         robust_accuracy(Brightest(), images, torch.tensor(labels), LIGHT, grid)  # type: ignore[arg-type]
+
+
+class Two(nn.Module):
+    """The images beside the logits."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return Brightest()(x), x
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (Brightest().forward, r"^model: a torch\.nn\.Module is needed, but a method was given\.$"),
+        (Two(), r"^model: logits of shape \[images, classes\] are expected, but a tuple came out\.$"),
+        (nn.Linear(9, 2), "^model: it can't take images of 1×8×8 "),
+        (Normalize([0.5] * 3, [0.5] * 3), "^model: it normalises 3 channels, but the images have 1 "),
+    ],
+)
+def test_what_is_no_classifier_of_these_images_is_named(model: nn.Module, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        robust_accuracy(model, torch.zeros(4, 1, 8, 8), torch.zeros(4, dtype=torch.long), LIGHT)
 
 
 def test_a_space_may_be_named() -> None:

@@ -276,8 +276,6 @@ def up_the_odds_for(logits: Tensor, aims: Tensor) -> Tensor:
 @contextmanager
 def attacking(model: nn.Module) -> Iterator[None]:
     """Evaluation mode, outside of a caller's inference mode; afterwards every module has the mode it had before."""
-    if not isinstance(model, nn.Module):
-        raise UserError(f"model: a torch.nn.Module is needed, but a {type(model).__name__} was given.")
     followed = torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
     with evaluating(model), followed:
         yield

@@ -15,7 +15,7 @@ from ukemi.fused import fusable
 from ukemi.models.inference import evaluating
 from ukemi.randomness import Stream
 from ukemi.ranks import Ranks, out_of_memory
-from ukemi.schema import Schema, called
+from ukemi.schema import Schema, called, in_short
 from ukemi.spaces import Space
 
 
@@ -148,7 +148,7 @@ def check_rows(field: str, rows: Tensor, images: Tensor) -> None:
     rows."""
     count = len(images)
     if not isinstance(rows, Tensor) or rows.dtype not in (torch.int32, torch.int64) or rows.shape != (count,):
-        given = f"{rows.dtype} {list(rows.shape)}" if isinstance(rows, Tensor) else repr(rows)
+        given = f"{rows.dtype} {list(rows.shape)}" if isinstance(rows, Tensor) else in_short(rows)
         raise UserError(
             f"{field}: one whole number per image is needed, an int64 tensor [{count}], but {given} was given."
         )
@@ -156,8 +156,14 @@ def check_rows(field: str, rows: Tensor, images: Tensor) -> None:
         raise UserError(f"{field}: it lies on {rows.device}, but the images on {images.device}; move it there.")
 
 
+def check_space(space: Any) -> Space:
+    if not isinstance(space, Space):
+        raise UserError(f"space: a ukemi.Space is needed (T3, say), but {in_short(space)} was given.")
+    return space
+
+
 def whole(field: str, value: Any) -> int:
     """A whole number of any kind that is not a tensor (NumPy's too) as an int: other kinds would overflow as a key."""
     if isinstance(value, bool | Tensor) or not hasattr(value, "__index__"):
-        raise UserError(f"{field}: a whole number is needed, but {value!r} was given.")
+        raise UserError(f"{field}: a whole number is needed, but {in_short(value)} was given.")
     return index_of(value)

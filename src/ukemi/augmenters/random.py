@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ukemi.augmenters.base import Augmenter, AugmenterConfig
+from ukemi.augmenters.base import Augmenter, AugmenterConfig, check_space
 from ukemi.schema import Fixed
 from ukemi.spaces import Space
 from ukemi.variations import vary
@@ -24,7 +24,7 @@ class Random(Augmenter):
 
     def __init__(self, space: Space, *, seed: int = 0, flips: bool = False) -> None:
         super().__init__(seed=seed, flips=flips)
-        self.space = space
+        self.space = check_space(space)
 
     @torch.no_grad()
     def augment(self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int) -> Tensor:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ukemi.activations import recording
-from ukemi.augmenters.base import Augmenter
+from ukemi.augmenters.base import Augmenter, check_space
 from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.fitness import Fitness, Scored, Scorer, checked, fitness_of
@@ -44,9 +44,7 @@ class Searching(Augmenter):
 
     def __init__(self, space: Space, fitness: Any, *, seed: int = 0, flips: bool = False) -> None:
         super().__init__(seed=seed, flips=flips)
-        if not isinstance(space, Space):
-            raise UserError(f"space: a ukemi.Space is needed (T3, say), but {space!r} was given.")
-        self.space = space
+        self.space = check_space(space)
         self.fitness: Scorer = fitness_of(fitness)
         self.most_per_pass: int | None = None
         """candidates of a batch in one pass, once memory has run out"""

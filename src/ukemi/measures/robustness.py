@@ -8,8 +8,9 @@ from math import ceil
 import torch
 from torch import Tensor, nn
 
-from ukemi.data import Data, labelled, shared
+from ukemi.data import Data, as_float, labelled, shared
 from ukemi.errors import UserError
+from ukemi.models import check_head
 from ukemi.models.inference import default_chunk, home_of, logits, padded, right, scoring, wrong
 from ukemi.ranks import Ranks
 from ukemi.spaces import Space, grid_of, space_of
@@ -89,6 +90,8 @@ def robust_accuracy(
         raise UserError(f"space: a ukemi.Space or the name of one is needed, but {space!r} was given.")
     classes = [str(number) for number in range(max(2, int(labels.max()) + 1))] if len(labels) else None
     data = labelled(images, labels, classes, name="images")
+    few = as_float(data.images[torch.arange(min(2, len(data)))]).to(home_of(model))
+    check_head(model, few, 1)  # whether all labels fit shows at once anyway
     return robustness_of(model, data, space, grid, mean=mean, chunk=chunk, report=report)
 
 

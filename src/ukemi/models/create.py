@@ -33,7 +33,10 @@ def create(
 
 def _entry(name: str) -> Entry:
     if name not in MODELS:
-        raise UserError(f"model: {name!r} is not a known network; known are {', '.join(MODELS)}.")
+        raise UserError(
+            f"model: {name!r} is not a known network; known are {', '.join(MODELS)}; your own is named as"
+            " package.module:factory."
+        )
     return MODELS[name]
 
 

@@ -25,8 +25,14 @@ WRITES = (
 
 def home_of(model: nn.Module) -> torch.device:
     """The device that a model's parameters are on; a model without any works on the CPU."""
+    check_module(model)
     parameter = next(model.parameters(), None)
     return torch.device("cpu") if parameter is None else parameter.device
+
+
+def check_module(model: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise UserError(f"model: a torch.nn.Module is needed, but a {type(model).__name__} was given.")
 
 
 def rows_per_pass(image_shape: tuple[int, ...], device: torch.device) -> int:
@@ -44,6 +50,7 @@ def scoring(model: nn.Module, device: torch.device) -> Iterator[None]:
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Evaluation mode; every module's mode is as before afterwards."""
+    check_module(model)
     modes = [(module, module.training) for module in model.modules()]
     # written only where it differs: a module takes its time over every attribute, longer than a launch
     if any(mode for _, mode in modes):
@@ -95,8 +102,8 @@ def untouched(model: nn.Module, images: Tensor) -> Any:
             with torch.no_grad():
                 untouched(model, images.detach().clone())
         if "type" in str(error) and (own := _weights_type(model)) not in (None, images.dtype):
-            said = f"images: they are {images.dtype}, but the model's weights are {own}; make them alike"
-            raise UserError(f"{said} ({reason(error)}).") from error
+            said = f"images: they are {images.dtype}, but the model's weights are {own}"
+            raise UserError(f"{said}; make them alike, as by model.float() ({reason(error)}).") from error
         raise
     if _writes(images) != before:
         raise UserError(WRITES)

@@ -33,7 +33,10 @@ def behind_normalize(normalize: Normalize, network: nn.Module) -> nn.Sequential:
 
 
 def _check(mean: Sequence[float], std: Sequence[float]) -> None:
-    if len(mean) != len(std) or not mean:
+    for field, given in (("mean", mean), ("std", std)):
+        if isinstance(given, str | float | int):
+            raise UserError(f"{field}: one number per channel is needed, as [0.5], but {given!r} was given.")
+    if len(mean) != len(std) or not len(mean):
         raise UserError(f"mean: {len(mean)} numbers with {len(std)} in std were given, but one per channel is needed.")
     if not all(math.isfinite(value) for value in mean):
         raise UserError(f"mean: finite numbers are expected, but {list(mean)} was given.")

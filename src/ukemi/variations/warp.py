@@ -31,6 +31,9 @@ def vary(images_NCHW: Tensor, genes_NG: Tensor, space: Space) -> Tensor:
     >>> vary(torch.rand(2, 1, 28, 28), T3.sample(torch.arange(2), seed=0)[:, 0], T3).shape
     torch.Size([2, 1, 28, 28])
     """
+    for field, given in (("images", images_NCHW), ("genes", genes_NG)):
+        if not isinstance(given, Tensor):
+            raise UserError(f"{field}: a float tensor is needed, but a {type(given).__name__} was given.")
     if images_NCHW.ndim != 4 or not images_NCHW.is_floating_point():
         raise UserError(
             f"images: a float tensor [N, C, H, W] is needed, not {images_NCHW.dtype} {list(images_NCHW.shape)}."
