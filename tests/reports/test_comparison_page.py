@@ -150,7 +150,7 @@ def test_where_every_run_stopped_the_reason_is_said_and_no_column_is_explained()
 
 
 def test_a_run_that_failed_is_said_to_have_and_why(tmp_path: Path) -> None:
-    failed = {"luck": {2: "kernel: it broke."}, "search": dict.fromkeys(range(3), "kernel: it broke.")}
+    failed = {"luck": {2: "kernel: it broke."}, "search": {0: "no <b>", 1: "kernel: it broke.", 2: "no <b>"}}
     outcomes = {"plain": OUTCOMES["plain"], "luck": {seed: OUTCOMES["luck"][seed] for seed in (0, 1)}}
     found = replace(comparison(), cases=(replace(CASE, outcomes=outcomes, failed=failed),), open=5)
     rows = measure_rows(found)
@@ -158,7 +158,10 @@ def test_a_run_that_failed_is_said_to_have_and_why(tmp_path: Path) -> None:
     assert comparison_answer(found)[-2:] == ["4 runs failed; the same command tries again.", "1 run not finished yet."]
     write_comparison(tmp_path, found, command="ukemi compare")
     said = "fashion t3, luck, seed 2 failed: kernel: it broke."
-    assert said in read(tmp_path / "page.html").said() and said in (tmp_path / "table.md").read_text(encoding="utf-8")
+    page, table = read(tmp_path / "page.html").said(), (tmp_path / "table.md").read_text(encoding="utf-8")
+    assert said in page and said in table
+    both = "fashion t3, search, seeds 0 and 2 failed: no "
+    assert f"{both}<b>." in page and f"{both}\\<b>.\n" in table
     told = json.loads((tmp_path / "comparison.json").read_text(encoding="utf-8"))["cases"][0]
     assert told["failed"]["luck"] == {"2": "kernel: it broke."} and told["stopped"] == {}
 

@@ -1,7 +1,7 @@
 """A comparison as sentences, and as tables for the terminal and for papers."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -57,14 +57,19 @@ def comparison_answer(found: Comparison) -> list[str]:
 
 
 def reasons(found: Comparison) -> list[str]:
-    """What keeps cases and runs from having numbers."""
+    """What keeps cases and runs from having numbers; once for all seeds with the same reason."""
     return [f"{case.name} was not run: {case.missing}." for case in found.cases if case.missing] + [
-        f"{case.name}, {method}, seed {seed} {what}: {why.rstrip('.')}."
+        f"{case.name}, {method}, {_seeds(seeds, why)} {what}: {why.rstrip('.')}."
         for case in found.cases
         for what, methods in (("stopped", case.stopped), ("failed", case.failed))
         for method, seeds in methods.items()
-        for seed, why in seeds.items()
+        for why in dict.fromkeys(seeds.values())
     ]
+
+
+def _seeds(reasons: Mapping[int, str], why: str) -> str:
+    seeds = [str(seed) for seed, said in reasons.items() if said == why]
+    return f"seed{'s' * (len(seeds) > 1)} {words.listed(seeds)}"
 
 
 def _ranking(found: Comparison, ranked: Sequence[str]) -> list[str]:
@@ -205,7 +210,7 @@ def _overall_rows(found: Comparison, per_seed: bool) -> list[list[str]]:
         if pair is not None:
             cells = _pair_cells(pair, per_seed)
             cells[4] = (
-                ""
+                "not known"
                 if pair.over_seeds.interval is None
                 else "/".join(map(str, found.tally(method, found.baseline, found.decides))) + " cases"
             )

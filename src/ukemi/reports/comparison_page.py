@@ -31,6 +31,7 @@ from ukemi.reports.method_settings import over_setting
 from ukemi.reports.page import flat, template
 from ukemi.reports.side_by_side import gallery_of, near_images
 from ukemi.reports.summary import versions
+from ukemi.reports.texts import in_markdown
 from ukemi.training.checkpoints import write_whole
 
 INSIDE = {"robust": "recognised under every variant", "attacked": "recognised, and still under attack"}
@@ -42,7 +43,7 @@ def write_comparison(folder: Path, found: Comparison, *, command: str, notes: Se
     values = summary(found, command=command, versions=versions())
     write_whole(folder / "comparison.json", (json.dumps(values, indent=2, allow_nan=False) + "\n").encode())
     texts = comparison_texts(found)
-    texts["md"] = "".join(f"{note}\n\n" for note in (*notes, *reasons(found))) + texts["md"]
+    texts["md"] = "".join(f"{in_markdown(note)}\n\n" for note in (*notes, *reasons(found))) + texts["md"]
     for name, text in texts.items():
         write_whole(folder / f"table.{name}", text.encode())
     measures = measure_rows(found)

@@ -28,7 +28,16 @@ def as_markdown(table: Rows) -> str:
     | 1 | 2 |
     """
     lines = [table.names, ["---"] * len(table.names), *table.rows]
-    return "".join("| " + " | ".join(_MARKDOWN.sub(r"\\\g<0>", cell) for cell in cells) + " |\n" for cells in lines)
+    return "".join("| " + " | ".join(map(in_markdown, cells)) + " |\n" for cells in lines)
+
+
+def in_markdown(text: str) -> str:
+    """A text whose signs are no markup.
+
+    >>> print(in_markdown("a|b <c>"))
+    a\\|b \\<c>
+    """
+    return _MARKDOWN.sub(r"\\\g<0>", text)
 
 
 def as_latex(table: Rows) -> str:
