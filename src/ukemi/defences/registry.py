@@ -17,7 +17,7 @@ from ukemi.defences.hardening import CROPS, NEARBY, Several, Transformed, Varian
 from ukemi.defences.slices import Slicing
 from ukemi.defences.trained import distilled, network_of, smoothed
 from ukemi.defences.transforms import bit_depth, jpeg, total_variation
-from ukemi.errors import UserError
+from ukemi.errors import UserError, field_called
 from ukemi.models import check_head
 from ukemi.models.inference import home_of
 from ukemi.schema import called, chosen
@@ -131,4 +131,7 @@ def defence_of(name: str, told: Setting) -> Defence:
         raise UserError(
             f"defences: {name} gave a {type(made).__name__}; a network, or a Detector (its model and flags), is needed."
         )
+    if isinstance(made, nn.Module):
+        with field_called(f"defences: {name}", "model", "images"):
+            check_head(made, _few(told), len(told.benign.classes))
     return made
