@@ -170,3 +170,9 @@ def test_a_model_without_parameters_can_be_walked() -> None:
     data = labelled(torch.rand(3, 1, 2, 2), torch.tensor([0, 1, 0]))
     ((_, means),) = over_data(nn.Sequential(nn.Flatten(), nn.Tanh()), replace(data), unit_mean)
     assert torch.equal(means[0], data.images[torch.arange(3)].flatten(1).tanh())
+
+
+def test_a_model_of_another_precision_than_the_images_is_named(fashion: DataSet) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(784, 3), nn.ReLU()).double()
+    with pytest.raises(UserError, match=r"images: they are torch.float32, but the model's weights are torch.float64"):
+        next(over_data(model, fashion.test, unit_mean))

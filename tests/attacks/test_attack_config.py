@@ -89,6 +89,19 @@ def test_wrong_settings_are_named_where_nothing_is_there_to_attack(settings: dic
         attacked_by(Mistaken(), NOTHING_RIGHT, [("", config)], seed=0)
 
 
+def test_ones_own_attack_may_insist_on_index_and_seed() -> None:
+    """Both always come with the images; they are no settings."""
+    heard: list[tuple[list[int], int]] = []
+
+    def own(model: nn.Module, images: Tensor, labels: Tensor, *, index: Tensor, seed: int) -> Attacked:
+        heard.append((index.tolist(), seed))
+        return fgsm(model, images, labels, epsilon=0.1)
+
+    images, labels = torch.rand(2, 1, 4, 4), torch.tensor([0, 1])
+    AttackConfig(attack=own).made(3)(nn.Flatten(), images, labels, index=torch.tensor([7, 5]))
+    assert heard == [([7, 5], 3)]
+
+
 @pytest.mark.parametrize(
     ("settings", "norm"),
     [

@@ -279,6 +279,19 @@ def test_images_on_demand_are_mutated_on_demand() -> None:
     assert torch.equal(found.take(rows).batch(torch.arange(3), "cpu").images, whole.batch(rows, "cpu").images)
 
 
+def without_a_value(images: Tensor, mask: Tensor, draw: Draw) -> Tensor:
+    return images / 0 * 0
+
+
+def test_a_mutator_that_gives_no_numbers_is_named_before_anything_is_made_of_it(fashion: DataSet) -> None:
+    """Bytes could not say it, and a run would leave a folder behind."""
+    for uint8 in (True, False):
+        with pytest.raises(UserError, match=r"^mutator: image 0 has a pixel that is NaN or infinite"):
+            mutated(made_data(6, 1, 4, 4, uint8=uint8), mutator=without_a_value)
+    with pytest.raises(UserError, match=r"^augmenter.mutator: image 0 has a pixel that is NaN or infinite"):
+        Styx(without_a_value).rehearse(MODEL, fashion.train)
+
+
 def test_no_model_is_asked(fashion: DataSet) -> None:
     class Never(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

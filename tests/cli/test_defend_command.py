@@ -86,6 +86,10 @@ WRONG = {
     "bare": ("def bare(): pass", "bare should take one argument, a ukemi.defences.Setting"),
     "falls": ("def falls(told): return told.nothing", "falls failed (AttributeError"),
     "other": ("def other(told): return 3", "wrong_defence_other:other gave a int; a network, or a Detector"),
+    "maps": (
+        "from torch import nn\ndef maps(told): return nn.Identity()",
+        "wrong_defence_maps:maps: logits of shape [images, classes] are expected, but shape [2, 1, 28, 28] came out",
+    ),
 }
 
 

@@ -214,3 +214,8 @@ def test_what_a_fuzzer_kept_stands_apart_from_what_is_attacked(capsys: pytest.Ca
     assert run(["defend", *flags, "--defences", "bit-depth", "--sets", "o/deephunter.safetensors"]) == 0
     heads = next(line.split() for line in capsys.readouterr().out.splitlines() if "benign" in line)
     assert heads == ["passes", "%", "benign", "fuzzed", "attacked", "common", "uncommon", "×"]
+
+
+def test_an_attack_of_ones_own_that_fails_is_named_as_it_was_given(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["uncertainty", *own("net"), *GIVEN, *FEW, *BARE, "--attacks", "unsure_nets:plain"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith("ukemi: attacks: plain failed (TypeError")

@@ -353,6 +353,7 @@ def test_a_profile_of_training_images_leaves_those_of_its_thresholds_out() -> No
         (["uncertainty", "--model", "tiny_unsure:breaking", *BASE, *FEW, *GIVEN], "of 60 images are not finite"),
         (["generate", "--model", "tiny_unsure:breaking", *BASE, *FEW, *GIVEN], "of 60 images are not finite"),
         (["uncertainty", *OWN, "--attacks", "fgms"], "ukemi: attacks: 'fgms' is none of"),
+        (["uncertainty", *OWN, *GIVEN, "--dropout", "0.5"], "dropout: the network has dropout of its own, which keeps"),
         (["uncertainty", *OWN, "--sets", "none.safetensors"], "ukemi: sets: there is no file"),
         (["uncertainty", *OWN, "--profile", "none.json"], "profile: there is no file none.json"),
         (["uncertainty", *OWN, "--variants", "t9"], "variants: 't9' is none of"),

@@ -1,5 +1,7 @@
 """Hardened models and detectors: every one passes the same checks, and each its own."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 from torch import nn
@@ -151,6 +153,12 @@ def test_what_a_defence_lacks_is_named(net: nn.Module, benign: Data) -> None:
         defence_of("distillation", bare)
     with pytest.raises(UserError, match="defences: 'none' is none of squeezing"):
         defence_of("none", bare)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_network_that_can_not_take_the_images_is_named(name: str, net: nn.Module, benign: Data) -> None:
+    with pytest.raises(UserError, match=r"images: they are torch.float32, but the model's weights are torch.float64"):
+        defence_of(name, Setting(deepcopy(net).double(), benign, benign))
 
 
 def test_the_size_of_mutations_is_found_on_the_images_and_not_on_padding(

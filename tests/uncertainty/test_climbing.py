@@ -17,7 +17,7 @@ from ukemi.uncertainty.passes import Source
 
 
 class Gap(nn.Module):
-    """Two dropouts and a constant that tracing makes: cut before the first of them. It writes into its images."""
+    """Two dropouts and a constant that tracing makes: cut before the first of them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class Gap(nn.Module):
         self.early, self.late = nn.Dropout(0.3), nn.Dropout(0.5)
 
     def forward(self, images: Tensor) -> Tensor:
-        seen = images.sub_(0.5).flatten(1) * torch.linspace(1, 2, 16).to(self.first.weight.dtype)
+        seen = (images - 0.5).flatten(1) * torch.linspace(1, 2, 16).to(self.first.weight.dtype)
         return self.second(self.late(torch.relu(self.first(self.early(seen)))))
 
 

@@ -53,6 +53,12 @@ def test_distances_are_to_the_nearest_seen() -> None:
     assert Distances(Pass(), reference, 5.0).threshold == 5
 
 
+def test_no_activation_is_its_own_nearest_neighbour() -> None:
+    """More than are measured at a time."""
+    rows = [[float(at), 0.0] for at in range(600)]
+    assert Distances(Pass(), pixels(rows)).threshold == 1
+
+
 @pytest.mark.parametrize("name", GUIDES)
 def test_what_is_kept_is_wrong_or_new(name: str, dropping: nn.Module, recognised: Data, fashion: DataSet) -> None:
     reference = fashion.train.take(torch.arange(200))

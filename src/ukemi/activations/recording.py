@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ukemi.data import Batch, Data
 from ukemi.errors import UserError
-from ukemi.models.inference import default_chunk, home_of, padded, scoring
+from ukemi.models.inference import default_chunk, home_of, padded, scoring, untouched
 
 ACTIVATIONS: tuple[type[nn.Module], ...] = (
     *(nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.PReLU, nn.RReLU, nn.Threshold),
@@ -98,7 +98,7 @@ def over_data(
     positions = torch.arange(len(data)) if positions is None else positions
     for batch in data.batches(positions.split(chunk), device):
         with scoring(model, device), recording(model, keep) as outputs:
-            model(padded(batch.images, chunk))
+            untouched(model, padded(batch.images, chunk))
         wanted = outputs[-1:] if last else outputs
         check_rows(wanted, chunk)
         # outside inference mode: ordinary tensors

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ukemi import randomness
 from ukemi.augmenters.base import Augmenter, AugmenterConfig
-from ukemi.data import Data, Images, as_float
+from ukemi.data import Data, Images, as_float, check_pixels
 from ukemi.errors import UserError
 from ukemi.models.inference import home_of
 from ukemi.randomness import Stream
@@ -114,7 +114,8 @@ class Styx(Augmenter):
     def rehearse(self, model: nn.Module, data: Data) -> None:
         """Two images are mutated."""
         batch = data.batch(torch.arange(min(2, len(data))), home_of(model))
-        self._mutation(batch.images, batch.index, torch.ones_like(batch.index, dtype=torch.bool), 0)
+        made = self._mutation(batch.images, batch.index, torch.ones_like(batch.index, dtype=torch.bool), 0)
+        check_pixels(made, "augmenter.mutator")
 
     def begin_epoch(self, model: nn.Module, data: Data, epoch: int) -> None:
         """Draws which of the data's samples are mutated."""
@@ -290,6 +291,7 @@ class _Mutated:
     def __getitem__(self, positions: Tensor) -> Tensor:
         found = self._images[self._origin[positions]]
         made = self._mutation(as_float(found), self._index[positions], self._changed[positions], 0)
+        check_pixels(made, "mutator")  # bytes could not say it
         return (made * 255).round().to(torch.uint8) if found.dtype == torch.uint8 else made
 
     def made(self) -> Tensor:

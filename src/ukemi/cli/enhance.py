@@ -25,7 +25,8 @@ class EnhanceConfig(Enhance):
     run: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")] = None
     """A finished run folder of `ukemi train`."""
     sets: tuple[Path, ...] = ()
-    """Files that `ukemi generate` or `ukemi attack` wrote for this model with --split train: one group."""
+    """Files that `ukemi generate`, `ukemi attack` or `ukemi uncertainty --keep-fuzzed` wrote for this model with
+    --split train: one group."""
     out: Path | None = None
     """The new run folder; default: RUN-VARIANT."""
     device: str | None = None

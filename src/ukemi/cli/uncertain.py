@@ -167,6 +167,8 @@ def brought(
     validation = _validation(config, data)
     source: Source
     dropped, rate = drops(model), None
+    if dropped and config.dropout != UncertainConfig.model_fields["dropout"].default:
+        raise UserError("dropout: the network has dropout of its own, which keeps its rates; leave --dropout out.")
     if config.ensemble:
         with field_called("ensemble", "run", "weights", "checkpoint"):
             source = Ensemble([model, *(_member(path, model, data).to(device) for path in config.ensemble)])
@@ -310,7 +312,7 @@ def turned(
     model: nn.Module, data: Data, attack: AttackConfig, seed: int, about: str, ranks: Ranks | None = None
 ) -> Data:
     """What an attack turns from right to wrong, with a progress bar."""
-    with bar(about, len(data)) as report:
+    with bar(about, len(data)) as report, field_called("attacks", "attack"):
         return turned_by(model, data, attack.made(seed), report, ranks)
 
 

@@ -93,7 +93,8 @@ def _vote(logits_KNC: Tensor) -> Tensor:
 
 
 def squeezers(channels: int) -> list[Transform]:
-    """Feature squeezing's (Xu et al. 2018): 1 bit for grey images and 5 for others, and a median of 2 x 2."""
+    """Feature squeezing's (Xu et al. 2018): 1 bit for grey images and 5 for others, and a median of 2 x 2. The
+    non-local means that the paper adds for colour images are left out."""
     bits = 1 if channels == 1 else 5
     return [lambda images: bit_depth(images, bits), lambda images: median(images, 2)]
 

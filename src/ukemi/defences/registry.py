@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ukemi.data import Data
 from ukemi.defences.base import Defence, Detector
@@ -17,7 +17,8 @@ from ukemi.defences.hardening import CROPS, NEARBY, Several, Transformed, Varian
 from ukemi.defences.slices import Slicing
 from ukemi.defences.trained import distilled, network_of, smoothed
 from ukemi.defences.transforms import bit_depth, jpeg, total_variation
-from ukemi.errors import UserError
+from ukemi.errors import UserError, field_called
+from ukemi.models import check_head
 from ukemi.models.inference import home_of
 from ukemi.schema import called, chosen
 from ukemi.training import Run
@@ -80,8 +81,12 @@ def _trained(how: Callable[[Run, Path], Run], name: str, told: Setting) -> Defen
 
 
 def _dropping(told: Setting) -> Defence:
-    few = told.benign.batch(torch.arange(min(2, len(told.benign))), home_of(told.model)).images
-    return Dropping(with_dropout(told.model, told.dropout, few), told.passes, told.seed).fitted(told.benign)
+    return Dropping(with_dropout(told.model, told.dropout, _few(told)), told.passes, told.seed).fitted(told.benign)
+
+
+def _few(told: Setting) -> Tensor:
+    """Two images, to try the network with."""
+    return told.benign.batch(torch.arange(min(2, len(told.benign))), home_of(told.model)).images
 
 
 DEFENCES: dict[str, Maker] = {
@@ -120,9 +125,13 @@ def check_defence(name: str) -> None:
 
 def defence_of(name: str, told: Setting) -> Defence:
     """The defence of this name, or `package.module:function` from a `Setting`, ready to be judged."""
+    check_head(told.model, _few(told), len(told.benign.classes))
     made = called(chosen(name, DEFENCES, "defences"), "defences", told)
     if not isinstance(made, nn.Module | Detector):
         raise UserError(
             f"defences: {name} gave a {type(made).__name__}; a network, or a Detector (its model and flags), is needed."
         )
+    if isinstance(made, nn.Module):
+        with field_called(f"defences: {name}", "model", "images"):
+            check_head(made, _few(told), len(told.benign.classes))
     return made

@@ -27,13 +27,21 @@ def bit_depth(images: Tensor, bits: int) -> Tensor:
 
 
 def median(images: Tensor, window: int = 2) -> Tensor:
-    """Every pixel the median of its window, which is mirrored at the border; of an even number the upper one."""
+    """Every pixel the median of its window; of an even number the upper one. As in the code of Xu et al. (scipy's
+    `median_filter`) a window of 2 lies above and on the left, and the border is mirrored with its own pixels."""
     if window < 2 or window > min(images.shape[2:]):
         raise UserError(f"window: 2 up to the image's side is expected, but {window} was given.")
     before, after = window // 2, (window - 1) // 2
-    wide = F.pad(images, (before, after, before, after), mode="reflect")
-    windows = wide.unfold(2, window, 1).unfold(3, window, 1).flatten(4)
+    rows, columns = (_mirrored(side, before, after).to(images.device) for side in images.shape[2:])
+    windows = images[:, :, rows][..., columns].unfold(2, window, 1).unfold(3, window, 1).flatten(4)
     return windows.sort(-1).values[..., window**2 // 2]
+
+
+def _mirrored(side: int, before: int, after: int) -> Tensor:
+    """The places of a row that is continued at both ends by its mirror image: 1 0 | 0 1 2 3 | 3 2."""
+    place = torch.arange(-before, side + after)
+    place = torch.where(place < 0, -1 - place, place)
+    return torch.where(place >= side, 2 * side - 1 - place, place)
 
 
 def jpeg(images: Tensor, quality: int = 75) -> Tensor:

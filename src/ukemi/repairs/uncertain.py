@@ -146,7 +146,7 @@ def _objective(told: Enhance, first: int) -> GroupedMixup.Config:
 def _group(sets: Sequence[Path], told: Enhance, model: nn.Module, data: Data, seed: int) -> Data:
     """What succeeded in the sets, in the classes of the model."""
     if not sets:
-        raise UserError("sets: at least one file of `ukemi generate` or `ukemi attack` is needed.")
+        raise UserError("sets: at least one file of `ukemi generate`, `ukemi attack` or `ukemi uncertainty` is needed.")
     parts = [_trained_on(path, model, data) for path in sets]
     images, labels, index = (
         torch.cat([getattr(part, name) for part in parts]) for name in ("images", "labels", "index")

@@ -11,18 +11,21 @@ from torch import Tensor, nn
 from ukemi import randomness
 from ukemi.activations.recording import eager
 from ukemi.errors import UserError
+from ukemi.models import check_head
 from ukemi.models.inference import scoring
 from ukemi.randomness import Stream
 
-WHOLE_MAPS: tuple[type[nn.Module], ...] = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
-"""these drop channels; `nn.Dropout` drops single numbers"""
-KINDS: tuple[type[nn.Module], ...] = (nn.Dropout, *WHOLE_MAPS)
+WHOLE_MAPS: tuple[type[nn.Module], ...] = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.FeatureAlphaDropout)
+"""these drop channels; the others drop single numbers"""
+KINDS: tuple[type[nn.Module], ...] = (nn.Dropout, nn.AlphaDropout, *WHOLE_MAPS)
+LOWEST = -1.7580993408473766
+"""what alpha dropout puts in place of a number: the lowest that SELU gives (Klambauer et al. 2017)"""
 INSERTED = "inserted_dropout"
 """the name of an inserted dropout, below the layer whose input it drops"""
 
 
 def dropouts_of(model: nn.Module) -> list[nn.Module]:
-    """The dropout layers of a model (not alpha dropout, which stays off), in the order in which it holds them."""
+    """The dropout layers of a model, in the order in which it holds them."""
     return [module for module in model.modules() if isinstance(module, KINDS)]
 
 
@@ -81,6 +84,7 @@ def _classifier(model: nn.Module, images: Tensor | None) -> nn.Module:
 
 def _answering(model: nn.Module, images: Tensor, layers: Sequence[nn.Module]) -> list[nn.Module]:
     """Those of the layers whose output is the model's; where there is none, all that run, in that order."""
+    check_head(model, images, 1)
     ran: list[tuple[nn.Module, Tensor]] = []
 
     def note(module: nn.Module, given: tuple[object, ...], output: Tensor) -> None:
@@ -125,10 +129,9 @@ class Masks:
         shape = (*output.shape[1:2], *(1,) * (output.ndim - 2)) if whole else tuple(output.shape[1:])
         key = {"seed": self._seed, "stream": Stream.DROPOUT, "epoch": layer, "first": self._first}
         kept_GTU = randomness.uniform(self._index, self._many, prod(shape), **key) >= rate  # type: ignore[arg-type]
-        scale = 1 / (1 - rate) if rate < 1 else 0.0
-        mask = (kept_GTU.to(output.dtype) * scale).view(len(self._index), 1, self._many, *shape)
+        kept = kept_GTU.view(len(self._index), 1, self._many, *shape)
         rows = output.reshape(len(self._index), self._shared, self._many, *output.shape[1:])
-        return (rows * mask).view_as(output)
+        return _thinned(rows, kept, module, rate).view_as(output)
 
     def _check_rows(self, module: nn.Module, output: Tensor) -> None:
         rows = len(self._index) * self._shared * self._many
@@ -138,6 +141,16 @@ class Masks:
                 f" {rows} images of a pass (a transformer's with batch_first=True); change the network, or take an"
                 " ensemble."
             )
+
+
+def _thinned(rows: Tensor, kept: Tensor, module: nn.Module, rate: float) -> Tensor:
+    """What a dropout makes of its input, where `kept` says which numbers stay."""
+    if rate == 1:
+        return rows * 0
+    if not isinstance(module, nn.AlphaDropout | nn.FeatureAlphaDropout):
+        return rows * (kept.to(rows.dtype) * (1 / (1 - rate)))
+    scale = ((1 - rate) * (1 + rate * LOWEST**2)) ** -0.5  # mean 0 and variance 1 stay as they are
+    return scale * torch.where(kept, rows, LOWEST) - scale * LOWEST * rate
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ukemi.activations.recording import eager
 from ukemi.data import Data, shared
 from ukemi.errors import UserError
+from ukemi.models import check_head
 from ukemi.models.inference import default_chunk, evaluating, home_of, logits, padded, rows_per_pass, scoring
 from ukemi.ranks import Ranks
 from ukemi.uncertainty.dropout import Masks, dropouts_of, drops, masked
@@ -85,7 +86,7 @@ class DropoutPasses:
     def linked(self, images: Tensor, index: Tensor, *, turn: int = 0) -> Sampled:
         with evaluating(self.model), eager(self.model), torch.enable_grad():
             parts = self._cut(images.detach())
-            values = parts.head(images.clone())  # a network may write into what it gets, but not into a leaf
+            values = parts.head(images)
             certain = parts.tail([value.clone() for value in values])
             with masked(self.model, Masks(index, 1, 0, self.passes, self.seed, turn)):
                 drawn = parts.tail([value.repeat_interleave(self.passes, 0) for value in values])
@@ -101,6 +102,7 @@ class DropoutPasses:
         if self._parts is None:
             # ordinary tensors: a constant that tracing makes in inference mode could take part in no gradient
             with evaluating(self.model), torch.inference_mode(False), torch.no_grad():
+                check_head(self.model, images, 1)
                 self._check_certain(images)
                 self._parts = cut(self.model, images) if self._split else Whole(self.model)
                 self._width = sum(prod(value.shape[1:]) for value in self._parts.head(images[:1]))
