@@ -9,7 +9,7 @@ from pathlib import Path
 from time import monotonic
 
 from ukemi.cli.generate import GenerateConfig
-from ukemi.cli.uncertain import brought, recognised, thresholds_of
+from ukemi.cli.uncertain import asked, recognised, thresholds_of
 from ukemi.spaces import space_of
 from ukemi.uncertainty import GOALS, PATTERNS, SearchSettings, Target, generate, natural
 from ukemi.uncertainty.generation import PixelMaker
@@ -33,7 +33,7 @@ def main() -> None:
         else {f"{name}_thresholds": (value,) for name, value in zip(("pcs", "vr"), told.thresholds, strict=True)}
     )
     config = GenerateConfig(run=told.run, images=told.images, passes=told.passes, epsilon=told.epsilon, **limits)
-    found = brought(config, config.images)
+    found = asked(config, config.images)
     seeds = recognised(found)
     thresholds, found_by = thresholds_of(config, found)
     settings = SearchSettings(epsilon=told.epsilon, mutation=told.mutation, climbers=told.climbers)

@@ -58,7 +58,7 @@ def test_a_file_may_name_more_classes_than_the_images_have(flags: list[str]) -> 
     assert accuracy() == 1
 
 
-def test_every_command_takes_the_order(flags: list[str]) -> None:
+def test_every_command_takes_the_order(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     own = ["--model", "order:LightFirst", *flags, "--classes", "light", "dark"]
     assert run(["attack", *own, "--attack", "fgsm", "--epsilon", "0"]) == 0
     told = json.loads(Path("there/attack.json").read_text())
@@ -68,6 +68,11 @@ def test_every_command_takes_the_order(flags: list[str]) -> None:
     assert run(["uncertainty", *own, *asked]) == 0
     benign = json.loads(Path("there/uncertainty.json").read_text())["sources"][0]
     assert benign["source"] == "benign" and benign["accuracy"] == 1
+    # in the other order all would be wrong: a flag by itself, and a loss of 20
+    assert run(["selfcheck", *own, "--steps", "1", "--queries", "1"]) == 0
+    assert run(["search", *own, "--methods", "random", "--generations", "1", "--seeds", "1"]) == 0
+    assert json.loads(Path("there/search.json").read_text())["clean_loss"] < 0.1
+    assert "taken for the classes" not in capsys.readouterr().err
 
 
 def test_a_training_goes_on_in_the_order_of_its_weights(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import torch
 from command_samples import small
 from safetensors.torch import save_file
 
-from ukemi.cli import evaluate
+from ukemi.cli import brought
 from ukemi.cli.demo import SHOWN
 from ukemi.cli.main import run
 from ukemi.training import Interrupted, Run
@@ -163,8 +163,8 @@ def test_a_runs_own_seed_decides_what_its_test_part_is(
     folder = flat(images)
     assert run(small(folder, "--seed", "5", "--out", "here")) == 0
     seeds: list[int] = []
-    load = evaluate.data_room.load
-    monkeypatch.setattr(evaluate.data_room, "load", lambda *a, **k: (seeds.append(k["seed"]), load(*a, **k))[1])
+    load = brought.data_room.load
+    monkeypatch.setattr(brought.data_room, "load", lambda *a, **k: (seeds.append(k["seed"]), load(*a, **k))[1])
     capsys.readouterr()
     assert run(["evaluate", "here"]) == 0 and seeds == [5]
     assert capsys.readouterr().err == ""

@@ -71,6 +71,9 @@ def test_a_part_that_only_training_uses_need_not_be_there_to_measure(
     assert found["settings"]["augmenter"] == "worst-of" and found["variants"] == 27
     flags = ["--generations", "1", "--seeds", "1", "--methods", "random"]
     assert run(["search", "r", *few, *flags, "--space", "t2"]) == 0
+    assert run(["slice", "r", "--reading", "set-mean", "--device", "cpu"]) == 0
+    limits = ["--pcs-thresholds", "0.5", "--vr-thresholds", "0.1"]
+    assert run(["uncertainty", "r", *few, "--passes", "2", "--fuzzers", "--attacks", *limits]) == 0
     capsys.readouterr()
     for needs in (["evaluate", "r", *few], ["train", "--resume", "r"]):
         assert run(needs) == 2 and "'gone_parts:" in capsys.readouterr().err

@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from ukemi import data, reports
+from ukemi.cli.brought import Brought
 from ukemi.cli.main import run
 from ukemi.errors import UserError
 from ukemi.reports.slices import layers_of, slices_glance
@@ -122,7 +123,7 @@ def test_a_class_without_images_is_a_mistake_in_the_data(
     whole = data.load("fashion-mini").test
     few = whole.take((whole.labels != 4).nonzero().flatten())
     module = sys.modules["ukemi.cli.slice"]
-    monkeypatch.setattr(module, "model_and_data", lambda told, device: (network(), few, None, {}, None))
+    monkeypatch.setattr(module, "brought", lambda *told, **options: Brought(network(), few, {}))
     assert run(own[:-4]) == 2  # all images
     assert capsys.readouterr().err == "ukemi: data: there is no sample of class 'Coat' to slice by.\n"
 

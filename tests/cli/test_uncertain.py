@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 from ukemi.attacks.config import AttackConfig
 from ukemi.cli.main import run
-from ukemi.cli.uncertain import brought
+from ukemi.cli.uncertain import asked
 from ukemi.cli.uncertainty import UncertaintyConfig
 from ukemi.data import load
 from ukemi.measures.attacks import under_attack
@@ -85,18 +85,18 @@ def fooling() -> list[str]:
 
 def test_the_seed_is_that_of_the_masks_too() -> None:
     told = {"model": "unsure_nets:net", "data": "fashion-mini", "device": "cpu", "passes": 4}
-    asked = []
+    answers = []
     for seed in (0, 0, 1):
-        found = brought(UncertaintyConfig(seed=seed, **told), 4)  # type: ignore[arg-type]
-        asked.append(found.source(torch.ones(2, 1, 28, 28), torch.arange(2)).drawn)
-    assert torch.equal(asked[0], asked[1]) and not torch.equal(asked[0], asked[2])
+        found = asked(UncertaintyConfig(seed=seed, **told), 4)  # type: ignore[arg-type]
+        answers.append(found.source(torch.ones(2, 1, 28, 28), torch.arange(2)).drawn)
+    assert torch.equal(answers[0], answers[1]) and not torch.equal(answers[0], answers[2])
 
 
 def test_every_command_asks_for_the_kinds_of_pcs_and_vr_that_it_was_told() -> None:
     kinds = ["--confidence", "max", "--against", "mode"]
     limits = ["--pcs-thresholds", "0.099", *GIVEN[2:]]  # one of ten classes has a tenth at least, and here little more
     few = ["--images", "60", "--validation-images", "20", "--out", "o"]
-    found = brought(UncertaintyConfig(model="unsure_nets:net", data="fashion-mini", device="cpu", passes=4), 60)
+    found = asked(UncertaintyConfig(model="unsure_nets:net", data="fashion-mini", device="cpu", passes=4), 60)
 
     assert run(["uncertainty", *own("net"), *limits, *kinds, *BARE, "--attacks", "fgsm", *few]) == 0
     row = json.loads(Path("o/uncertainty.json").read_text())["sources"][0]

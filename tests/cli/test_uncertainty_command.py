@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from ukemi.cli.main import run
-from ukemi.cli.uncertain import brought
+from ukemi.cli.uncertain import asked
 from ukemi.cli.uncertainty import UncertaintyConfig
 from ukemi.data import Data, load
 from ukemi.training import TrainConfig
@@ -307,12 +307,12 @@ def test_thresholds_are_never_found_on_the_images_that_are_profiled(validation: 
     model = make_model(config, data.train, data.classes, None)
     write_checkpoint(trained.weights_path, model.state_dict(), {"classes": list(data.classes)})
     told = {"run": Path("here"), "split": "train", "device": "cpu", "validation_images": 400}
-    found = brought(UncertaintyConfig(**told), 5800, apart=True)  # type: ignore[arg-type]
+    found = asked(UncertaintyConfig(**told), 5800, apart=True)  # type: ignore[arg-type]
     assert len(found.validation) == 400 and len(found.data) == 5600
     assert not _numbers(found.data) & _numbers(found.validation)
     aside = load_sets(config).validation
     assert aside is None or _numbers(found.validation) <= _numbers(aside)  # nor what the run was trained on
-    assert _numbers(brought(UncertaintyConfig(**told), 5800).data) & _numbers(found.validation)  # type: ignore[arg-type]
+    assert _numbers(asked(UncertaintyConfig(**told), 5800).data) & _numbers(found.validation)  # type: ignore[arg-type]
 
 
 def test_a_profile_of_training_images_leaves_those_of_its_thresholds_out() -> None:

@@ -9,7 +9,7 @@ from rich.console import Console
 from ukemi import reports
 from ukemi.attacks.config import AttackSettings
 from ukemi.cli.attacking import STYX, attacked, bar
-from ukemi.cli.evaluate import BroughtConfig, EvaluateConfig, check_beside, few_of, model_and_data
+from ukemi.cli.brought import BroughtConfig, brought, check_brought, few_of
 from ukemi.cli.parse import parse
 from ukemi.data import is_shared
 from ukemi.errors import UserError
@@ -49,15 +49,14 @@ def run(arguments: list[str]) -> int:
     _check(config)
     told = config.chosen_attack()
     recorder = Recorder(told.made(config.seed))
-    brought = EvaluateConfig(**{name: getattr(config, name) for name in (*BroughtConfig.model_fields, "seed")})
     with measuring(config.device) as (ranks, device):
         with ranks.together():
-            model, data, _, named, _ = model_and_data(brought, device, varied=False)
-        check_measured(config, model, data, ranks)
-        data = few_of(data, config)
+            given = brought(config, device, seed=config.seed)
+        check_measured(config, given.model, given.data, ranks)
+        model, data = given.model, few_of(given.data, config)
         with bar("attack", len(data)) as report:
             result = attacked(model, data, told, recorder, report=report, ranks=ranks)
-        made = recorder.set(model, data, told, data=str(named["data"]), split=config.split, seed=config.seed)
+        made = recorder.set(model, data, told, data=str(given.settings["data"]), split=config.split, seed=config.seed)
         made = in_one(ranks.every(made)) if is_shared(data, ranks) else made
         made = replace(made, norm=result.found.norm)
     if not ranks.first:
@@ -69,7 +68,7 @@ def run(arguments: list[str]) -> int:
         result,
         made,
         title=str(config.run or config.model),
-        settings=named | own,
+        settings=given.settings | own,
         gallery=config.gallery,
         seed=config.seed,
     )
@@ -96,10 +95,6 @@ def _check(config: AttackCommandConfig) -> None:
     """What can be known to be wrong before anything is measured."""
     if config.attack == STYX:
         raise UserError("attack: styx is a grid of attacks; `ukemi evaluate --attack styx` runs it.")
-    if (config.run is None) == (config.model is None):
-        raise UserError("attack needs a run folder, or --model with --data (one of the two).")
-    if config.run is None and config.data is None:
-        raise UserError("data: attack --model needs --data: a data set by name, an image folder or an .npz file.")
-    check_beside(config)
+    check_brought(config, "attack")
     if is_first():
         check_folder(_out(config))

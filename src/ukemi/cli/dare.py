@@ -17,7 +17,7 @@ from torch import nn
 
 from ukemi import reports
 from ukemi.attacks.config import AttackConfig
-from ukemi.cli.evaluate import tell
+from ukemi.cli.brought import tell
 from ukemi.data import Data
 from ukemi.errors import UserError, field_called
 from ukemi.measures.attacks import under_attack

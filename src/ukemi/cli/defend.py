@@ -12,11 +12,11 @@ from ukemi import reports
 from ukemi.cli.attacking import bar
 from ukemi.cli.parse import parse
 from ukemi.cli.uncertain import (
-    Brought,
+    Asked,
     UncertainConfig,
+    asked,
     attacked_validation,
     attacks_of,
-    brought,
     check_uncertain,
     kept_of,
     set_name,
@@ -59,7 +59,7 @@ def run(arguments: list[str]) -> int:
     config = parse(DefendConfig, arguments, "defend")
     saved = _check(config)
     began = monotonic()
-    found = brought(config, config.images, apart=True)  # detectors are fitted on the validation images
+    found = asked(config, config.images, apart=True)  # detectors are fitted on the validation images
     kept = kept_of(saved, found)
     attacked = attacked_validation(config, found)
     setting = _setting(config, found, attacked)
@@ -137,7 +137,7 @@ def _kind(saved: AdversarialSet | None) -> str:
     return {"generate": "generated", "fuzz": "fuzzed"}.get("" if saved is None else saved.attack, "attacked")
 
 
-def _groups(config: DefendConfig, found: Brought, kept: dict[str, Data]) -> dict[str, Data]:
+def _groups(config: DefendConfig, found: Asked, kept: dict[str, Data]) -> dict[str, Data]:
     groups = {BENIGN: found.data, **kept}
     for name, attack in attacks_of(config).items():
         groups[name if name not in groups else f"{name} here"] = turned(
@@ -146,7 +146,7 @@ def _groups(config: DefendConfig, found: Brought, kept: dict[str, Data]) -> dict
     return groups
 
 
-def _setting(config: DefendConfig, found: Brought, attacked: Sequence[Data]) -> Setting:
+def _setting(config: DefendConfig, found: Asked, attacked: Sequence[Data]) -> Setting:
     some = [part for part in attacked if len(part)]
     run = None if config.run is None else Run(config.run)
     return Setting(

@@ -5,63 +5,26 @@ from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from time import monotonic
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Protocol
 
-import torch
-import tyro
 from pydantic import Field
 from rich.console import Console
-from torch import Tensor, nn
+from torch import nn
 
-from ukemi import data as data_room
-from ukemi import models, reports
+from ukemi import reports
 from ukemi.attacks.config import AttackSettings
-from ukemi.cli.attacking import Limited, attacked_by, attacks_of, bar, set_of, transferred
+from ukemi.cli.attacking import attacked_by, attacks_of, bar, set_of, transferred
+from ukemi.cli.brought import BroughtConfig, brought, check_brought, few_of
 from ukemi.cli.parse import parse
-from ukemi.data import Data, DataSet, as_float
-from ukemi.data.classes import classes_named
+from ukemi.data import Data
 from ukemi.errors import UserError, field_called
 from ukemi.measures import Robustness, robustness_of
 from ukemi.measures.attacks import as_csv
-from ukemi.models.check_head import gives_probabilities
 from ukemi.ranks import Ranks, is_first
-from ukemi.schema import Fixed, Named, Number, Schema
-from ukemi.spaces import GRIDS, Gene, Space, space_of
+from ukemi.schema import Fixed, Named, Number
+from ukemi.spaces import GRIDS, Gene, Space
 from ukemi.training.checkpoints import check_file, check_folder, write_whole
-from ukemi.training.config import TrainConfig
 from ukemi.training.parallel import check_measured, measuring
-from ukemi.training.run import Run
-from ukemi.training.setup import fixed_subset, in_classes, taken_for, trained_model, unfinished
-
-
-class BroughtConfig(Schema):
-    """What a command finds model and data by."""
-
-    run: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")] = None
-    """A run folder: its model on its data set."""
-    model: str | None = None
-    """A network by name, or your own as package.module:factory."""
-    model_arguments: Fixed[dict[str, Any]] = {}
-    """Keyword arguments for your own factory (TOML only)."""
-    weights: Path | None = None
-    """The model's weights: safetensors, or .pt with tensors only."""
-    mean: tuple[Number, ...] = ()
-    """Per channel: put a normalisation in front of a model that wants normalised pixels."""
-    std: tuple[Number, ...] = ()
-    """Belongs to --mean."""
-    classes: tuple[str, ...] = ()
-    """The classes in the order of your own model's outputs, by name, or a text file with a name on each line; default:
-    those of the data, in the order of their names."""
-    data: str | None = None
-    """A data set by name, an image folder, an .npz file, or package.module:name; default: the run's."""
-    data_folder: Path | None = None
-    """Where data sets lie; default: $UKEMI_DATA, ./data, ~/.cache/ukemi."""
-    size: int | None = Field(None, ge=8)
-    """Resize images to this side."""
-    channels: int | None = Field(None, ge=1, le=3)
-    """Read grey images as three equal channels (3), or colour as grey (1); default: as they are."""
-    split: Literal["test", "train", "all"] = "test"
-    """Which part of the data is measured; all: both, where the data have no test part of their own."""
 
 
 class VariantsConfig(BroughtConfig):
@@ -121,14 +84,16 @@ def run(arguments: list[str]) -> int:
     sets = [set_of(path, config.split) for path in config.adversarial_set]
     with measuring(config.device) as (ranks, device):
         with ranks.together():
-            model, data, space, settings, log = model_and_data(config, device)
+            given = brought(config, device, seed=config.seed, varied=varied_in_runs_own(config))
+            space = given.space(config.space, config.genes)
             if config.grid is None:
                 space.check_levels(config.levels)
-            if limits and "unfinished" in settings:
+            if limits and "unfinished" in given.settings:
                 raise UserError(
-                    f"fail-under: {config.run} has no finished weights, only {settings['unfinished']}; finish it with"
-                    f" `ukemi train --resume {quote(str(config.run))}`."
+                    f"fail-under: {config.run} has no finished weights, only {given.settings['unfinished']}; finish it"
+                    f" with `ukemi train --resume {quote(str(config.run))}`."
                 )
+        model, data = given.model, given.data
         check_measured(config, model, data, ranks)
         transfer = transferred(model, data, dict(zip(config.adversarial_set, sets, strict=True)), config, ranks)
         data = few_of(data, config)
@@ -144,10 +109,14 @@ def run(arguments: list[str]) -> int:
         data,
         found,
         title=title,
-        model_name=settings["model"],
-        data_name=settings["data"],
-        log=log,
-        settings={**settings, "space": found.space.name},
+        model_name=given.settings["model"],
+        data_name=given.settings["data"],
+        log=given.log,
+        settings={
+            **given.settings,
+            **config.model_dump(mode="json", exclude_defaults=True),
+            "space": found.space.name,
+        },
         gallery=config.gallery,
         landscapes=config.landscapes,
         seed=config.seed,
@@ -196,7 +165,7 @@ def _checked(config: EvaluateConfig) -> dict[str, float]:
     if config.junit is not None and is_first():
         check_file(config.junit, "junit")
     check_grid(config)
-    check_beside(config)
+    check_brought(config, "evaluate")
     if is_first():
         check_folder(_out(config))
     return limits
@@ -213,6 +182,11 @@ class Varied(Protocol):
     def genes(self) -> Sequence[Gene]: ...
 
 
+def varied_in_runs_own(config: Varied) -> bool:
+    """Whether images are varied in the run's own space, where it is a run."""
+    return config.space is None and not config.genes and config.grid is None
+
+
 def check_grid(config: Varied) -> None:
     """A named grid has to be known, and brings its own space."""
     if config.grid is None:
@@ -221,30 +195,6 @@ def check_grid(config: Varied) -> None:
         raise UserError(f"grid: {config.grid!r} is none of {', '.join(GRIDS)}.")
     if config.space is not None or config.genes:
         raise UserError(f"grid: {config.grid} brings its own space; give --grid or a space, not both.")
-
-
-def check_beside(config: BroughtConfig) -> None:
-    """A run brings its own model: nothing that describes another may stand beside it."""
-    if config.run is not None and config.run.is_file():
-        raise UserError(f"run: {config.run} is a file; a run folder is needed.")
-    beside = [name for name in ("weights", "mean", "std", "classes", "model_arguments") if getattr(config, name)]
-    if config.run is not None and beside:
-        raise UserError(
-            f"{beside[0].replace('_', '-')}: a run brings its own model, so it can't stand beside {config.run}."
-        )
-    if config.model is None or ":" in config.model:
-        return
-    if config.model not in models.MODELS:
-        raise UserError(
-            f"model: {config.model!r} is not a known network (known are {', '.join(models.MODELS)}) nor your own as"
-            " package.module:factory."
-        )
-    beside = [name for name in ("mean", "std", "model_arguments") if getattr(config, name)]
-    if beside:
-        raise UserError(
-            f"{beside[0].replace('_', '-')}: {config.model} brings its normalisation with its weights; this is for your"
-            " own model, package.module:factory."
-        )
 
 
 def measured(
@@ -260,111 +210,3 @@ def measured(
     """Robust accuracy with a progress bar."""
     with bar(about, len(data)) as report:
         return robustness_of(model, data, space, grid, mean=mean, report=report, ranks=ranks)
-
-
-def model_and_data(
-    config: EvaluateConfig, device: torch.device, *, varied: bool = True
-) -> tuple[nn.Module, Data, Space, dict[str, Any], list[dict[str, Any]]]:
-    """Model, data, space (any, where nothing is `varied`), settings to show, and the run's log. Of a run only what is
-    needed has to be importable."""
-    own_space = varied and config.space is None and not config.genes and config.grid is None
-    if (config.run is None) == (config.model is None):
-        raise UserError("evaluate needs a run folder, or --model with --data (one of the two).")
-    shown = config.model_dump(mode="json", exclude_defaults=True)
-    if config.run is not None:
-        trained = Run.plain_config_of(config.run, space=own_space)
-        data = _data(config, config.data or trained.data, trained, trained.seed)
-        model, data = trained_model(Run(config.run), trained, data)
-        shown = {"model": trained.model, "data": trained.data, "augmenter": trained.augmenter.name, **shown}
-        if config.split != "test" and config.data in (None, trained.data):
-            shown["seen"] = "images that the run was trained on"
-        log = Run(config.run).read_log()
-        stopped = unfinished(Run(config.run), trained)
-        if stopped is not None:
-            shown["unfinished"] = stopped
-            tell(f"{config.run}: {stopped}")
-    else:
-        assert config.model is not None
-        check_beside(config)
-        if config.data is None:
-            raise UserError("data: evaluate --model needs --data: a data set by name, an image folder or an .npz file.")
-        trained = None
-        data = _data(config, config.data, None, config.seed)
-        data = in_classes(data, classes_named(config.classes)) if config.classes else data
-        model, log = _named_model(config, config.model, data), []
-    few = as_float(data.images[torch.arange(min(2, len(data)))])
-    logits = _logits(model, few, len(data.classes))
-    if logits > len(data.classes):
-        tell(f"model: it has {logits} outputs for {len(data.classes)} classes; the others are never right.")
-    if gives_probabilities(model, few):
-        shown["outputs"] = "probabilities"
-    space = trained.chosen_space() if trained and own_space else space_of(config.space or "t3", config.genes)
-    return model.to(device), data.to(device), space, shown, log
-
-
-def _logits(model: nn.Module, few: Tensor, classes: int) -> int:
-    try:
-        return models.check_head(model, few, classes)
-    except UserError as error:
-        if few.shape[1] == 1 and "3 channels" in str(error):
-            said = str(error).rstrip(".")
-            raise UserError(f"{said}; --channels 3 reads grey images as three equal channels.") from error
-        raise
-
-
-def few_of(data: Data, config: Limited) -> Data:
-    """The images that are asked for; where there are fewer, that is said."""
-    if config.images is None:
-        return data
-    if config.images > len(data):
-        tell(f"images: {config.images:,} are asked for, but there are {len(data):,}; all of them are taken")
-    return fixed_subset(data, min(config.images, len(data)), config.seed)
-
-
-def tell(note: str) -> None:
-    """A note on the error stream, once where there are several ranks."""
-    if is_first():
-        Console(stderr=True).print(f"ukemi: {note}", highlight=False, markup=False, soft_wrap=True)
-
-
-def _data(config: EvaluateConfig, name: str, trained: TrainConfig | None, seed: int) -> Data:
-    """Read as the run that was trained read its own, unless another way is asked for. Its own seed decides what its
-    test part is: another one would put training images into it."""
-    own = {key: getattr(config, key) or getattr(trained, key, None) for key in ("data_folder", "size", "channels")}
-    found = data_room.load(name, folder=own["data_folder"], size=own["size"], channels=own["channels"], seed=seed)
-    if config.data is not None and Path(name).exists():
-        _tell_parts(config, name, found)
-    return _part(config, name, found)
-
-
-def _part(config: EvaluateConfig, name: str, found: DataSet) -> Data:
-    if config.split != "all":
-        return found.test if config.split == "test" else found.train
-    whole = found.whole()
-    if whole is None:
-        raise UserError(
-            f"split: all goes with data that have no test part of their own; {name} has one: test or train."
-        )
-    return whole
-
-
-def _tell_parts(config: EvaluateConfig, name: str, found: DataSet) -> None:
-    """What nobody can see in the numbers: which images are measured, and which class is which output (a run knows)."""
-    part, other = (found.test, "train") if config.split == "test" else (found.train, "test")
-    if config.split != "all" and found.was_one():
-        tell(
-            f"data: {name} has no test part of its own, so the seed drew one: {len(part):,} of"
-            f" {found.test.identities:,} images are measured (--split {other} takes the rest, --split all every one)."
-        )
-    if config.run is None and not config.classes and Path(name).is_dir():
-        tell(taken_for(found.classes))
-
-
-def _named_model(config: EvaluateConfig, name: str, data: Data) -> nn.Module:
-    if ":" in name:
-        return models.load_own(name, config.model_arguments, config.weights, config.mean or None, config.std or None)
-    if config.weights is None:
-        raise UserError(f"weights: {name} has no weights of its own; give --weights FILE.safetensors.")
-    model = models.create(name, classes=len(data.classes), channels=data.channels, size=data.size)
-    models.load_weights(model, config.weights)
-    return model

@@ -12,7 +12,7 @@ from ukemi.cli.attacking import bar
 from ukemi.cli.parse import parse
 from ukemi.cli.uncertain import (
     UncertainConfig,
-    brought_to_ranks,
+    asked_on_ranks,
     check_uncertain,
     finds_thresholds,
     recognised,
@@ -66,7 +66,7 @@ def run(arguments: list[str]) -> int:
     began = monotonic()
     settings = SearchSettings(**{name: getattr(config, name) for name in SearchSettings.model_fields})
     maker = natural(space_of(config.space)) if config.generator == "natural" else PixelMaker
-    with brought_to_ranks(config, config.images) as found:
+    with asked_on_ranks(config, config.images) as found:
         seeds = recognised(found)
         thresholds, found_by = thresholds_of(config, found)
         target = Target(config.pattern, config.goal, thresholds, config.confidence, config.against)

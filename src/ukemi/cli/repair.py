@@ -9,9 +9,9 @@ from pydantic import Field
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from ukemi.cli.brought import tell
 from ukemi.cli.dare import DareConfig, NullConfig, models_and_test, run_dare, run_null
 from ukemi.cli.enhance import EnhanceConfig, run_enhance
-from ukemi.cli.evaluate import tell
 from ukemi.cli.parse import parse
 from ukemi.cli.train import write_page
 from ukemi.errors import UserError

@@ -10,7 +10,8 @@ from torch import nn
 
 from ukemi import reports
 from ukemi.augmenters import AUGMENTERS, AugmenterConfig
-from ukemi.cli.evaluate import BroughtConfig, EvaluateConfig, check_beside, check_grid, model_and_data
+from ukemi.cli.brought import BroughtConfig, brought, check_brought
+from ukemi.cli.evaluate import check_grid, varied_in_runs_own
 from ukemi.cli.parse import parse
 from ukemi.data import Data
 from ukemi.errors import UserError
@@ -25,11 +26,6 @@ from ukemi.training.setup import fixed_subset
 
 NO_SEARCH = ("standard", "styx")
 """augmenters that vary nothing, or not by genes"""
-BROUGHT = (
-    *("run", "model", "model_arguments", "weights", "mean", "std", "data", "data_folder", "size", "channels", "split"),
-    *("space", "genes", "seed"),
-)
-"""What `ukemi evaluate` brings model and data by."""
 
 
 class SearchConfig(BroughtConfig):
@@ -67,24 +63,25 @@ def run(arguments: list[str]) -> int:
     config = parse(SearchConfig, arguments, "search")
     methods = _checked(config)
     device = device_of(config.device)
-    brought = EvaluateConfig(**{name: getattr(config, name) for name in BROUGHT})
-    model, data, space, named, _ = model_and_data(brought, device)
-    if named.get("outputs"):  # losses are all that is shown here
+    given = brought(config, device, seed=config.seed, varied=varied_in_runs_own(config))
+    space = given.space(config.space, config.genes)
+    if given.settings.get("outputs"):  # losses are all that is shown here
         raise UserError(PROBABILITIES)
     if config.grid is None:
         space.check_levels(config.levels)
-    data = fixed_subset(data, min(config.images, len(data)), config.seed)
+    data = fixed_subset(given.data, min(config.images, len(given.data)), config.seed)
     began = monotonic()
     seeds = range(config.seed, config.seed + config.seeds)
-    found = _measured(model, data, space, methods, config.generations, config.grid or config.levels, seeds)
+    found = _measured(given.model, data, space, methods, config.generations, config.grid or config.levels, seeds)
     out = _out(config)
     reports.write_search(
         out,
         found,
         title=str(config.run or config.model),
         settings={
-            **named,
-            **config.model_dump(mode="json", exclude={*BROUGHT, "out", "device"}),
+            **given.settings,
+            **config.model_dump(mode="json", exclude={*BroughtConfig.model_fields, "out", "device", "genes"}),
+            **config.model_dump(mode="json", include={"genes"}, exclude_defaults=True),
             "space": found.space.name,
         },
         seconds=monotonic() - began,
@@ -120,11 +117,7 @@ def _checked(config: SearchConfig) -> dict[str, Method]:
         if config.methods.count(text) > 1:
             raise UserError(f"methods: {text} is given twice.")
     methods: dict[str, Method] = {text: method_of(text) for text in config.methods}
-    if (config.run is None) == (config.model is None):
-        raise UserError("search needs a run folder, or --model with --data (one of the two).")
-    if config.run is None and config.data is None:
-        raise UserError("data: search --model needs --data: a data set by name, an image folder or an .npz file.")
-    check_beside(config)
+    check_brought(config, "search")
     check_grid(config)
     check_folder(_out(config))
     return methods

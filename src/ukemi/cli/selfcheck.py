@@ -9,32 +9,15 @@ from rich.console import Console
 from torch import nn
 
 from ukemi.cli.attacking import bar
-from ukemi.cli.evaluate import BroughtConfig, EvaluateConfig, check_beside, model_and_data
+from ukemi.cli.brought import BroughtConfig, brought, check_brought
 from ukemi.cli.parse import parse
 from ukemi.data import Data
-from ukemi.errors import UserError
 from ukemi.measures.reliability import Selfcheck, selfcheck
 from ukemi.reports.selfcheck import selfcheck_table, write_selfcheck
 from ukemi.schema import Number
 from ukemi.training.checkpoints import check_folder
 from ukemi.training.config import device_of
 from ukemi.training.setup import fixed_subset
-
-BROUGHT = (
-    "run",
-    "model",
-    "model_arguments",
-    "weights",
-    "mean",
-    "std",
-    "data",
-    "data_folder",
-    "size",
-    "channels",
-    "split",
-    "seed",
-)
-"""What `ukemi evaluate` brings model and data by."""
 
 
 class SelfcheckConfig(BroughtConfig):
@@ -67,17 +50,19 @@ def run(arguments: list[str]) -> int:
     config = parse(SelfcheckConfig, arguments, "selfcheck")
     _check(config)
     device = device_of(config.device)
-    brought = EvaluateConfig(**{name: getattr(config, name) for name in BROUGHT})
-    model, data, _, named, _ = model_and_data(brought, device, varied=False)
-    data = fixed_subset(data, min(config.images, len(data)), config.seed)
+    given = brought(config, device, seed=config.seed)
+    data = fixed_subset(given.data, min(config.images, len(given.data)), config.seed)
     began = monotonic()
-    found = _checked(model, data, config)
+    found = _checked(given.model, data, config)
     out = _out(config)
     write_selfcheck(
         out,
         found,
         title=str(config.run or config.model),
-        settings={**named, **config.model_dump(mode="json", exclude={*BROUGHT, "out", "device"}), "seed": config.seed},
+        settings={
+            **given.settings,
+            **config.model_dump(mode="json", exclude={*BroughtConfig.model_fields, "out", "device"}),
+        },
         seconds=monotonic() - began,
         device=str(device),
     )
@@ -93,11 +78,7 @@ def _out(config: SelfcheckConfig) -> Path:
 
 def _check(config: SelfcheckConfig) -> None:
     """What can be known to be wrong before anything is measured."""
-    if (config.run is None) == (config.model is None):
-        raise UserError("selfcheck needs a run folder, or --model with --data (one of the two).")
-    if config.run is None and config.data is None:
-        raise UserError("data: selfcheck --model needs --data: a data set by name, an image folder or an .npz file.")
-    check_beside(config)
+    check_brought(config, "selfcheck")
     check_folder(_out(config))
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ukemi import reports
 from ukemi.cli.attacking import bar
-from ukemi.cli.evaluate import BroughtConfig, EvaluateConfig, check_beside, model_and_data
+from ukemi.cli.brought import BroughtConfig, brought, check_brought
 from ukemi.cli.parse import parse
 from ukemi.errors import UserError, field_called
 from ukemi.schema import Number
@@ -57,8 +57,8 @@ def run(arguments: list[str]) -> int:
     config = parse(SliceConfig, arguments, "slice")
     _check(config)
     device = device_of(config.device)
-    brought = EvaluateConfig(**{name: getattr(config, name) for name in (*BroughtConfig.model_fields, "seed")})
-    model, data, _, named, _ = model_and_data(brought, device)
+    given = brought(config, device, seed=config.seed)
+    data = given.data
     samples, baseline = (
         data if count is None else fixed_subset(data, min(count, len(data)), config.seed)
         for count in (config.samples, config.profile)
@@ -67,7 +67,7 @@ def run(arguments: list[str]) -> int:
     about = "data" if config.samples is None else "samples"
     with field_called(about, "classes"), bar("slice", len(samples) + len(baseline)) as report:
         found = slices_of(
-            model,
+            given.model,
             samples,
             baseline=baseline,
             reading=config.reading,
@@ -80,7 +80,13 @@ def run(arguments: list[str]) -> int:
     out = _out(config)
     write_slices(out / FILE, found, contributions=config.contributions)
     own = config.model_dump(mode="json", exclude={*BroughtConfig.model_fields, "out", "device"}, exclude_none=True)
-    settings = {**named, **own, "split": config.split, "images": len(samples), "profiled images": len(baseline)}
+    settings = {
+        **given.settings,
+        **own,
+        "split": config.split,
+        "images": len(samples),
+        "profiled images": len(baseline),
+    }
     title = str(config.run or config.model)
     reports.write_slices_report(out, found, title=title, settings=settings, seconds=seconds, device=str(device))
     console = Console(highlight=False, markup=False)
@@ -96,11 +102,7 @@ def _out(config: SliceConfig) -> Path:
 
 def _check(config: SliceConfig) -> None:
     """What can be known to be wrong before anything is measured."""
-    if (config.run is None) == (config.model is None):
-        raise UserError("slice needs a run folder, or --model with --data (one of the two).")
-    if config.run is None and config.data is None:
-        raise UserError("data: slice --model needs --data: a data set by name, an image folder or an .npz file.")
-    check_beside(config)
+    check_brought(config, "slice")
     nnslicer = config.reading == "nnslicer"
     for name, belongs in (("theta", nnslicer), ("q", not nnslicer)):
         if not belongs and getattr(config, name) != SliceConfig.model_fields[name].default:

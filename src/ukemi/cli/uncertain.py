@@ -16,7 +16,7 @@ from torch import nn
 from ukemi import data as data_room
 from ukemi.attacks.config import AttackConfig
 from ukemi.cli.attacking import bar
-from ukemi.cli.evaluate import BroughtConfig, EvaluateConfig, check_beside, model_and_data
+from ukemi.cli.brought import BroughtConfig, brought, check_brought
 from ukemi.data import Data
 from ukemi.errors import UserError, field_called
 from ukemi.measures.uncertainty import attack_of, turned_by, validation_thresholds
@@ -27,7 +27,6 @@ from ukemi.ranks import Ranks, is_first
 from ukemi.reports.uncertainty import KnownProfile, read_profile
 from ukemi.reports.words import count, plural
 from ukemi.schema import Number
-from ukemi.spaces import Space
 from ukemi.training.checkpoints import read_checkpoint
 from ukemi.training.config import device_of
 from ukemi.training.parallel import check_measured, measuring
@@ -78,14 +77,13 @@ class UncertainConfig(BroughtConfig):
 
 
 @dataclass(frozen=True)
-class Brought:
-    """What a command works on."""
+class Asked:
+    """A model, the images that it is asked about, and by what chance it answers."""
 
     model: nn.Module
     data: Data
     validation: Data
     source: Source
-    space: Space
     named: dict[str, Any]
     """how model and data are called"""
     dropped: bool
@@ -96,9 +94,7 @@ class Brought:
 
 def check_uncertain(config: UncertainConfig, command: str) -> None:
     """What can be known to be wrong before anything is loaded."""
-    if (config.run is None) == (config.model is None):
-        raise UserError(f"{command} needs a run folder, or --model with --data (one of the two).")
-    check_beside(config)
+    check_brought(config, command)
     given = [limits for limits in (config.pcs_thresholds, config.vr_thresholds) if limits]
     for name, limits in (("pcs", config.pcs_thresholds), ("vr", config.vr_thresholds)):
         if limits:
@@ -127,7 +123,7 @@ def set_name(path: Path) -> str:
     return join(path.parent, path.name)
 
 
-def kept_of(saved: Mapping[str, AdversarialSet], found: Brought) -> dict[str, Data]:
+def kept_of(saved: Mapping[str, AdversarialSet], found: Asked) -> dict[str, Data]:
     """What succeeded in saved sets, which have to be this model's."""
     kept = {}
     for name, one in saved.items():
@@ -145,23 +141,21 @@ def attacks_of(config: UncertainConfig) -> dict[str, AttackConfig]:
 
 
 @contextmanager
-def brought_to_ranks(config: UncertainConfig, images: int, *, apart: bool = False) -> Iterator[Brought]:
-    """What all ranks work on together, where torchrun started several."""
+def asked_on_ranks(config: UncertainConfig, images: int, *, apart: bool = False) -> Iterator[Asked]:
+    """The same on all ranks, where torchrun started several."""
     with measuring(config.device) as (ranks, device):
         with ranks.together():
-            found = brought(config, images, device, apart=apart)
+            found = asked(config, images, device, apart=apart)
         check_measured(config, found.model, found.data, ranks)
         yield replace(found, ranks=ranks)
 
 
-def brought(
-    config: UncertainConfig, images: int, device: torch.device | None = None, *, apart: bool = False
-) -> Brought:
+def asked(config: UncertainConfig, images: int, device: torch.device | None = None, *, apart: bool = False) -> Asked:
     """Loads model and data, and makes the source of stochastic passes. With `apart` no image is among both the data and
     the validation images, which training images may be."""
     device = device or device_of(config.device)
-    told = EvaluateConfig(**{name: getattr(config, name) for name in (*BroughtConfig.model_fields, "seed")})
-    model, data, space, named, _ = model_and_data(told, device)
+    given = brought(config, device, seed=config.seed)
+    model, data, named = given.model, given.data, given.settings
     if named.get("outputs"):  # how sure it is would be that of their softmax
         raise UserError(PROBABILITIES)
     validation = _validation(config, data)
@@ -187,7 +181,7 @@ def brought(
         data = _without(data, validation)
     data = fixed_subset(data, min(images, len(data)), config.seed)
     _check_finite(model, data)
-    return Brought(model, data, validation, source, space, named, dropped)
+    return Asked(model, data, validation, source, named, dropped)
 
 
 def _check_finite(model: nn.Module, data: Data) -> None:
@@ -232,7 +226,7 @@ def _check_profile(path: Path, model: nn.Module, source: Source, rate: float | N
 def _validation(config: UncertainConfig, data: Data) -> Data:
     """Images that are neither tested on nor, where the run kept some aside, trained on."""
     if config.run is not None:
-        trained = Run.config_of(config.run)
+        trained = Run.plain_config_of(config.run, space=False)
         changed = {name: getattr(config, name) for name in ("data", "data_folder", "size", "channels")}
         sets = load_sets(trained.model_copy(update={key: value for key, value in changed.items() if value is not None}))
         found = sets.train if sets.validation is None else sets.validation
@@ -264,7 +258,7 @@ def _member(path: Path, model: nn.Module, data: Data) -> nn.Module:
     """A further model: of a run, or the same network with other weights."""
     if path.is_dir():
         with field_called(f"ensemble: {path}", "model"):
-            member, known = trained_model(Run(path), Run.config_of(path), data)
+            member, known = trained_model(Run(path), Run.plain_config_of(path, space=False), data)
         if known.classes != data.classes:
             raise UserError(
                 f"ensemble: {path} knows the classes {_few(known.classes)}, but the model {_few(data.classes)}; their"
@@ -284,7 +278,7 @@ def _few(names: Sequence[str]) -> str:
 
 
 def thresholds_of(
-    config: UncertainConfig, found: Brought, attacked: Sequence[Data] | None = None
+    config: UncertainConfig, found: Asked, attacked: Sequence[Data] | None = None
 ) -> tuple[Thresholds, str]:
     """The thresholds, and where they come from; `attacked` are the attacked validation images, where they are known."""
     if config.profile is not None:
@@ -300,7 +294,7 @@ def thresholds_of(
     return limits, f"Youden’s J on {counted} and {count(sum(map(len, attacked)))} that attacks turned"
 
 
-def attacked_validation(config: UncertainConfig, found: Brought) -> list[Data]:
+def attacked_validation(config: UncertainConfig, found: Asked) -> list[Data]:
     """What each attack turns of the validation images."""
     return [
         turned(found.model, found.validation, attack, config.seed, f"{name} on validation images", found.ranks)
@@ -316,7 +310,7 @@ def turned(
         return turned_by(model, data, attack.made(seed), report, ranks)
 
 
-def shown(config: UncertainConfig, found: Brought, *, drops: bool = False) -> dict[str, Any]:
+def shown(config: UncertainConfig, found: Asked, *, drops: bool = False) -> dict[str, Any]:
     """A command's own settings for its report, without those that say nothing; `drops`: it uses those of dropout in
     spite of an ensemble."""
     unused = {*BroughtConfig.model_fields, "out", "device", *(OF_DROPOUT if config.ensemble and not drops else ())}
@@ -325,7 +319,7 @@ def shown(config: UncertainConfig, found: Brought, *, drops: bool = False) -> di
     return {name: value for name, value in own.items() if value != []}
 
 
-def recognised(found: Brought) -> Data:
+def recognised(found: Asked) -> Data:
     """The images that the model gets right."""
     device = home_of(found.model)
     prediction = torch.cat(

@@ -11,10 +11,10 @@ from ukemi import reports
 from ukemi.cli.attacking import bar
 from ukemi.cli.parse import parse
 from ukemi.cli.uncertain import (
-    Brought,
+    Asked,
     UncertainConfig,
+    asked_on_ranks,
     attacks_of,
-    brought_to_ranks,
     check_uncertain,
     finds_thresholds,
     kept_of,
@@ -64,7 +64,7 @@ def run(arguments: list[str]) -> int:
     config = parse(UncertaintyConfig, arguments, "uncertainty")
     saved = _check(config)
     began = monotonic()
-    with brought_to_ranks(config, config.images, apart=finds_thresholds(config)) as found:
+    with asked_on_ranks(config, config.images, apart=finds_thresholds(config)) as found:
         kept = kept_of(saved, found)  # before the long work: they may be another model's
         guides = _guides(config, found)
         thresholds, found_by = thresholds_of(config, found)
@@ -125,14 +125,14 @@ def _check(config: UncertaintyConfig) -> dict[str, AdversarialSet]:
     return saved
 
 
-def _guides(config: UncertaintyConfig, found: Brought) -> dict[str, Guide]:
+def _guides(config: UncertaintyConfig, found: Asked) -> dict[str, Guide]:
     """What guides each fuzzer; a network may show no neurons to guide by."""
     with field_called("fuzzers", "activations"):
         return {name: GUIDES[name](found.model, found.validation) for name in config.fuzzers}
 
 
 def _groups(
-    config: UncertaintyConfig, found: Brought, kept: dict[str, Data], guides: dict[str, Guide]
+    config: UncertaintyConfig, found: Asked, kept: dict[str, Data], guides: dict[str, Guide]
 ) -> dict[str, Data]:
     groups = {BENIGN: found.data}
     if config.variants is not None:
