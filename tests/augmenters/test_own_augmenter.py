@@ -54,6 +54,11 @@ def test_further_settings_are_its_arguments_and_survive_a_file() -> None:
     assert isinstance(again, Dimmed) and again.share == 0.25
 
 
+def test_without_a_class_there_is_nothing_to_train_with() -> None:
+    with pytest.raises(UserError, match=r"^augmenter\.of: the class or function of your own is needed, as package\."):
+        built(None)
+
+
 @pytest.mark.parametrize("of", [Dimmed, "ukemi:Random"])
 @pytest.mark.parametrize("name", ["shares", "seed"])
 def test_a_setting_that_it_does_not_take_is_named(of: Any, name: str) -> None:

@@ -1,6 +1,8 @@
 """What a run came to."""
 
+from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +11,9 @@ from torch import Tensor, nn
 from ukemi.comparing import outcomes
 from ukemi.comparing.plan import Measured
 from ukemi.data import labelled
+from ukemi.errors import UserError
 from ukemi.measures.statistics import paired
+from ukemi.training import TrainConfig
 
 
 def test_where_nothing_is_recognised_nothing_holds_under_attack() -> None:
@@ -40,3 +44,20 @@ def test_models_that_hold_equally_often_have_equal_values(monkeypatch: pytest.Mo
         outcomes._attacked(nn.Identity(), data, Measured(("t2-27",), None, group, 2), measures, {}, {})
         found.append(measures["attacked"])
     assert paired([found[0]], [found[1]]).ties == 1, found
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({"attack": "pgd", "epsilon": 8.0}, "epsilon: it should lie in 0 to 1 for linf, but 8 was given."),
+        ({"attack": "fgsm", "epsilon": 0.1}, ""),
+    ],
+)
+def test_an_attack_s_settings_are_looked_at_before_any_training(told: dict[str, Any], said: str) -> None:
+    data = labelled(torch.rand(2, 1, 8, 8), torch.tensor([0, 1]), ("cat", "dog"))
+    tried = partial(outcomes.try_measures, TrainConfig(), data, Measured(("t2-27",), None, {"one": [told]}, 2))
+    if said:
+        with pytest.raises(UserError, match=f"^{said}$"):
+            tried()
+    else:
+        tried()

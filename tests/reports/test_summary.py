@@ -80,7 +80,7 @@ def test_the_table_has_a_row_per_evaluation(evaluation: Evaluation, unbroken: Ev
         console.print(table([marked, unbroken]))
     text = console.export_text().replace("\u202f", " ")
     assert "[red]not markup[/]" in text
-    assert "100.0 % (86.2 to 100.0)" in text and "all 16 variants" in text
+    assert "100.0 %" in text and "86.2 to 100.0" in text and "all 16 variants" in text
     assert "100.0 % (86.2 to 100.0)" in text
     assert "2.5 s" in text
 
@@ -95,7 +95,7 @@ def test_a_narrow_terminal_keeps_what_was_found_and_folds_a_long_name(evaluation
     assert max(map(len, text.splitlines())) <= 64 and "3 more columns in evaluation.json" in " ".join(text.split())
     (row,) = [line for line in text.splitlines() if line.startswith(" a.package")]
     low, high = wilson(int(evaluation.robustness.robust.sum()), len(evaluation.robustness.robust))
-    assert row.split()[0] == "a.package.of.somebody:ne" and f"({100 * low:.1f} to {100 * high:.1f})" in row
+    assert row.split()[0] == "a.package.of.somebody:ne" and f"{100 * low:.1f} to {100 * high:.1f}" in row
 
 
 def test_a_model_from_elsewhere_that_is_no_better_than_guessing_is_told(evaluation: Evaluation) -> None:
@@ -103,7 +103,13 @@ def test_a_model_from_elsewhere_that_is_no_better_than_guessing_is_told(evaluati
     wrong = replace(evaluation, robustness=replace(evaluation.robustness, correct=torch.zeros(many, dtype=torch.bool)))
     (said,) = evaluation_notes(replace(wrong, classes=classes))
     most = int(many / 2 + 2 * (many / 4) ** 0.5)
-    assert said.startswith(f"0 of {many} images are recognised; guessing among 2 classes gets up to {most}. The")
+    assert said.startswith(f"0 of {many} images are recognised; guessing among 2 classes gets up to {most}. What")
+    assert all(flag in said for flag in ("--weights", "--classes", "--mean"))
+    given = {"weights": "net.pt", "mean": [0.5]}
+    (said,) = evaluation_notes(replace(wrong, classes=classes, settings=given))
+    assert said.endswith(" What may lie behind it: classes in another order (--classes).")
+    (said,) = evaluation_notes(replace(wrong, classes=classes, settings={**given, "classes": ["b", "a"]}))
+    assert said.endswith(f"gets up to {most}.")
     assert not evaluation_notes(replace(wrong, settings={"run": "runs/one"}))
     right = replace(wrong.robustness, correct=torch.arange(many) <= most)
     assert not evaluation_notes(replace(wrong, classes=classes, robustness=right))

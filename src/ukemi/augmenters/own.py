@@ -17,10 +17,12 @@ class OwnConfig(AugmenterConfig, extra="allow"):
     """
 
     name: Fixed[Literal["own"]] = "own"
-    of: Named = "ukemi:Random"
-    """The class or function, as package.module:name."""
+    of: Named = None
+    """The class or function, as package.module:name; it is needed."""
 
     def build(self, space: Space, seed: int, flips: bool) -> Augmenter:
+        if self.of is None:
+            raise UserError("augmenter.of: the class or function of your own is needed, as package.module:name.")
         make: Callable[..., object] = chosen(self.of, {}, "augmenter.of")
         settings = dict(self.model_extra or {})
         _check_settings(make, settings, space, seed=seed, flips=flips)

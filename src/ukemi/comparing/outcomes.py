@@ -131,9 +131,12 @@ def _varied(
 
 
 def try_measures(config: TrainConfig, data: Data, measured: Measured) -> None:
-    """Tries what is anyone's own of the measures on two images with the untrained network: a mistake in it should show
-    before any training."""
-    own = [AttackConfig(**told) for group in measured.attacks.values() for told in group if ":" in told["attack"]]
+    """Looks at the settings of attacks, and tries what is anyone's own of the measures on two images with the untrained
+    network: a mistake in them should show before any training."""
+    attacks = [AttackConfig(**told) for group in measured.attacks.values() for told in group]
+    for attack in attacks:
+        attack.check((data.channels, *data.size))
+    own = [attack for attack in attacks if ":" in attack.name()]
     few = data.batch(torch.arange(min(2, len(data))), "cpu")
     for grid in measured.grids:
         check_kernels(few.images, named_grid(grid, data.size)[0])

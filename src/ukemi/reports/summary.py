@@ -69,18 +69,28 @@ def evaluation_notes(evaluation: Evaluation) -> list[str]:
     seen = evaluation.settings.get("seen")
     said = [f"Measured on {seen}, at least in part: on others it may do worse."] if seen else []
     if "run" not in evaluation.settings and not found.not_finite:
-        said += _guessed(int(found.correct.sum()), len(found.correct), len(evaluation.classes))
+        said += _guessed(evaluation, int(found.correct.sum()))
     return said + notes(len(found.correct), found.not_finite, evaluation.attacks, evaluation.settings)
 
 
-def _guessed(right: int, images: int, classes: int) -> list[str]:
-    """What mostly lies behind a model from elsewhere that is no better than guessing."""
+BEHIND = {
+    "weights": "no weights (--weights)",
+    "classes": "classes in another order (--classes)",
+    "mean": "pixels that it wants normalised (--mean, --std)",
+}
+"""what mostly lies behind a model that is no better than guessing, where these settings are not given"""
+
+
+def _guessed(evaluation: Evaluation, right: int) -> list[str]:
+    """What is said of a model from elsewhere that is no better than guessing."""
+    images, classes = len(evaluation.robustness.correct), len(evaluation.classes)
     guessed = guessing(images, classes)
     if not right <= guessed < images:
         return []
+    behind = ", ".join(about for name, about in BEHIND.items() if not evaluation.settings.get(name))
     return [
         f"{right} of {words.plural(images, 'image')} are recognised; guessing among {classes} classes gets up to"
-        f" {int(guessed)}. The model may have its classes in another order, or want normalised pixels (--mean, --std)."
+        f" {int(guessed)}." + f" What may lie behind it: {behind}." * bool(behind)
     ]
 
 
