@@ -259,9 +259,10 @@ def test_weights_of_the_network_alone_or_behind_its_normalisation(here: Path) ->
     assert torch.equal(alone(image), both(image))
 
 
-@pytest.mark.parametrize("around", ["module", "_orig_mod"])
+@pytest.mark.parametrize("around", ["module", "_orig_mod", "net", "model.backbone"])
 def test_weights_from_behind_a_wrapper_say_how_to_save_them(around: str, here: Path) -> None:
-    torch.save({f"{around}.{name}": value for name, value in small().state_dict().items()}, "wrapped.pt")
+    inside = {f"{around}.{name}": value for name, value in small().state_dict().items()}
+    torch.save({**inside, "metric.total": torch.zeros(1)}, "wrapped.pt")
     with pytest.raises(UserError, match=rf"has '{around}\.1\.weight', .*; save model\.{around}\.state_dict\(\)"):
         load_own("own_networks:small", None, Path("wrapped.pt"))
 

@@ -17,8 +17,8 @@ from ukemi.models.inference import evaluating
 from ukemi.models.normalize import Normalize, behind_normalize
 from ukemi.schema import current_directory, imported, reason
 
-_AROUND = {"module.": "DataParallel", "_orig_mod.": "torch.compile"}
-"""what a name in a state dictionary begins with where the model was saved from inside of something"""
+_AROUND = {"module.": ", without DataParallel around it", "_orig_mod.": ", without torch.compile around it"}
+"""what a name in a state dictionary begins with where the model was saved from inside of something known"""
 
 
 def load_own(
@@ -108,11 +108,9 @@ def _fill(network: nn.Module, given: dict[str, Tensor], path: Path) -> None:
     own = network.state_dict()  # a lazy layer has no shapes yet: it takes those of the file
     for key, value in given.items():
         if key not in own:
-            around = next((one for one in _AROUND if key.startswith(one) and key.removeprefix(one) in own), None)
-            raise UserError(
-                f"weights: {path} has {key!r}, which the model does not have"
-                + (f"; save model.{around}state_dict(), without {_AROUND[around]} around it." if around else ".")
-            )
+            around = _around(given, own)
+            mended = f"; save model.{around}state_dict(){_AROUND.get(around, '')}" if around else ""
+            raise UserError(f"weights: {path} has {key!r}, which the model does not have{mended}.")
         if not is_lazy(own[key]) and value.shape != own[key].shape:
             shapes = f"{list(value.shape)}, but the model's {list(own[key].shape)}"
             raise UserError(f"weights: the shape of {key!r} in {path} is {shapes}.")
@@ -122,6 +120,12 @@ def _fill(network: nn.Module, given: dict[str, Tensor], path: Path) -> None:
         if key not in given and (is_lazy(tensor) or _place(tensor) not in present):
             raise UserError(f"weights: {path} lacks {key!r}, which the model has.")
     network.load_state_dict(given, strict=False)
+
+
+def _around(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> str:
+    """What stands before the names of all the model's tensors in a file that holds more than the model."""
+    befores = dict.fromkeys(key.removesuffix(name) for key in given for name in own if key.endswith(f".{name}"))
+    return next((one for one in befores if all(one + name in given for name in own)), "")
 
 
 def _place(tensor: Tensor) -> tuple[int, torch.Size, tuple[int, ...]]:

@@ -42,6 +42,10 @@ class Display:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.progress.stop()
 
+    def at(self, epoch: int) -> None:
+        """Where a training goes on from; of one that is finished nothing else is shown."""
+        self.progress.update(self.task, completed=epoch)
+
     def step(self, epoch: int, step: int, steps: int, sums: Mapping[str, Tensor]) -> None:
         now = monotonic()
         if self.progress.disable or now - self.looked < REFRESH:

@@ -136,6 +136,7 @@ def resume(run: Run, state: State, display: Display) -> None:
             for _, sentence in refused:
                 display.note(f"{sentence} The one before it is used.")
             _take(run, state, checkpoint)
+            display.at(state.epoch)
     where = f"epoch {state.epoch}, step {state.step}"
     state.ranks.same("resume", where, f"all ranks need the same folder {run.folder}")
     if state.ranks.first:
