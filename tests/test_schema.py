@@ -55,3 +55,18 @@ def test_a_list_is_called_a_list() -> None:
 
     with pytest.raises(UserError, match="names: should be a list, but 'one' was given"):
         Some(names="one")
+
+
+def test_a_description_is_one_line_wherever_the_source_breaks_it() -> None:
+    class Told(Schema):
+        first: int = 1
+        """One line; and
+        another one."""
+        second: int = 2
+
+    class Inherits(Told):
+        pass
+
+    for schema in (Told, Inherits):
+        said = [field.description for field in schema.model_fields.values()]
+        assert said == ["One line; and another one.", None]

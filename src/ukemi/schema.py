@@ -126,6 +126,12 @@ class Schema(BaseModel):
         except ValidationError as error:
             raise UserError(sentence(error, self.place, type(self).model_fields)) from None
 
+    @classmethod
+    def __pydantic_init_subclass__(cls, **options: Any) -> None:
+        """A description is one line: help breaks it where a terminal ends, not where the source does."""
+        for field in cls.model_fields.values():
+            field.description = " ".join((field.description or "").split()) or None
+
     @model_validator(mode="before")
     @classmethod
     def _truth_is_no_number(cls, values: Any) -> Any:

@@ -39,7 +39,7 @@ def _fields(console: Console, part: str, settings: type[Schema], plain: dict[str
     """The settings of one, or of a preset only those that differ from the plain ones."""
     for field, info in settings.model_fields.items():
         if field != "name" and (field not in plain or info.default != plain[field].default):
-            said = " ".join((info.description or "").split())
+            said = info.description or ""
             flag = field.replace("_", "-")
             console.print(Padding(Text(f"--{part}.{flag} (default: {info.default})  {said}"), (0, 0, 0, 4)))
     if plain:
