@@ -108,6 +108,8 @@ def sentence(error: ValidationError, prefix: str = "", known: Iterable[str] = ()
     return f"{place + ': ' if place else ''}{what}, but {given!r} was given."
 
 
+FAILURES = (Exception, SystemExit)
+"""how code of a user's own fails: a script that ends Python when it is imported would end a gate with its own code"""
 _SHORT = 60
 """signs of a value that a sentence shows"""
 _NUMBERS = (int, float, int | None, float | None)
@@ -214,7 +216,7 @@ def imported(name: str, field: str) -> Callable[..., Any]:
     try:
         with current_directory():
             found = importlib.import_module(module)
-    except Exception as error:  # a user's module fails in any way it likes
+    except FAILURES as error:  # a user's module fails in any way it likes
         raise UserError(f"{field}: {name!r} can't be imported ({reason(error)}).") from error
     for part in attribute.split("."):  # Class.method is a name too
         if not hasattr(found, part):
@@ -257,7 +259,7 @@ def called(function: Callable[..., T], field: str, *arguments: Any, **options: A
         return function(*arguments, **options)
     except UserError:
         raise
-    except Exception as error:
+    except FAILURES as error:
         if str(getattr(function, "__module__", type(function).__module__)).startswith("ukemi."):
             raise
         name = getattr(function, "__name__", type(function).__name__)

@@ -100,6 +100,38 @@ def test_wrong_parts_are_one_sentence(flags: list[str], said: str, capsys: pytes
     assert said in " ".join(told.split()) and "Traceback" not in told and not Path("r").exists()
 
 
+ENDING = """
+import sys
+import torch
+
+class Net(torch.nn.Module):
+    def forward(self, images):
+        sys.exit(0)
+
+def ends(*anything, **else_):
+    sys.exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--model", "a_script:main"], "model: 'a_script:main' can't be imported (SystemExit: 0, a_script.py line 2)."),
+        (["--model", "ending:ends"], "model: 'ending:ends' made no network (SystemExit: 0, ending.py line 10)."),
+        (["--model", "ending:Net"], "model: it can't take images of 1×28×28 (SystemExit: 0, ending.py line 7)."),
+        (["--data", "ending:ends"], "data: ending:ends failed (SystemExit: 0, ending.py line 10)."),
+        (["--augmenter", "own", "--augmenter.of", "ending:ends"], "augmenter.of: ends failed (SystemExit: 0,"),
+    ],
+)
+def test_code_that_ends_python_ends_no_command_as_if_all_were_well(
+    flags: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("a_script.py").write_text("import sys\nsys.exit(0)\n")
+    Path("ending.py").write_text(ENDING)
+    assert run(["train", *flags, "--out", "r"]) == 2
+    assert said in " ".join(capsys.readouterr().err.split()) and not Path("r").exists()
+
+
 def test_the_list_of_augmenters_names_presets_fitness_and_objectives(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["augmenters"]) == 0
     said = capsys.readouterr().out

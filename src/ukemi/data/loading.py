@@ -18,7 +18,7 @@ from ukemi.data.npz import read_npz
 from ukemi.data.shards import holds_shards, read_shards
 from ukemi.data.sources import SOURCES, Source
 from ukemi.errors import UserError
-from ukemi.schema import imported, reason
+from ukemi.schema import FAILURES, imported, reason
 
 VARIABLE = "UKEMI_DATA"
 """The environment variable that names the folder of data sets."""
@@ -87,7 +87,7 @@ def _own(name: str) -> DataSet:
             made = made()
         except UserError:
             raise
-        except Exception as error:  # a user's function fails in any way it likes
+        except FAILURES as error:  # a user's function fails in any way it likes
             raise UserError(f"data: {name} failed ({reason(error)}).") from error
     if isinstance(made, DataSet):
         return made

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from ukemi.errors import UserError
 from ukemi.models.inference import scoring, untouched
 from ukemi.models.normalize import Normalize
-from ukemi.schema import reason
+from ukemi.schema import FAILURES, reason
 
 PROBABILITIES = "model: its outputs look like probabilities (each row adds up to 1); logits are needed."
 
@@ -70,7 +70,7 @@ def _forward(model: nn.Module, images_NCHW: Tensor) -> object:
             return untouched(model, images_NCHW.clone())
         except UserError:
             raise
-        except Exception as error:  # a user's network fails in any way it likes
+        except FAILURES as error:  # a user's network fails in any way it likes
             shape = "×".join(map(str, images_NCHW.shape[1:]))
             raise UserError(f"model: it can't take images of {shape} ({reason(error)}).") from error
 

@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from ukemi.errors import UserError
 from ukemi.models.inference import evaluating
 from ukemi.models.normalize import Normalize, behind_normalize
-from ukemi.schema import current_directory, imported, reason
+from ukemi.schema import FAILURES, current_directory, imported, reason
 
 _AROUND = {"module.": ", without DataParallel around it", "_orig_mod.": ", without torch.compile around it"}
 """what a name in a state dictionary begins with where the model was saved from inside of something known"""
@@ -64,7 +64,7 @@ def _made(name: str, arguments: dict[str, Any]) -> nn.Module:
         _check_arguments(name, factory, arguments)
         try:
             network = factory(**arguments)
-        except Exception as error:  # a user's factory fails in any way it likes
+        except FAILURES as error:  # a user's factory fails in any way it likes
             raise UserError(f"model: {name!r} made no network ({reason(error)}).") from error
     if not isinstance(network, nn.Module):
         raise UserError(f"model: {name!r} should make a torch.nn.Module, but it made a {type(network).__name__}.")
