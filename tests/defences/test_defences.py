@@ -13,6 +13,7 @@ from ukemi.defences.classifier import Classifying, halves
 from ukemi.defences.detectors import Mutating
 from ukemi.defences.hardening import CROPS, NEARBY, _mean, _vote
 from ukemi.defences.slices import Slicing
+from ukemi.defences.transforms import deflected, wavelet_denoised
 from ukemi.slicing import slices_of
 from ukemi.training.sets import weights_hash
 from ukemi.variations import vary
@@ -73,6 +74,8 @@ def test_the_threshold_flags_at_most_its_share(net: nn.Module, benign: Data) -> 
 
 def test_a_vote_counts_heads_and_a_mean_averages() -> None:
     logits = torch.randn(7, 5, 4, generator=torch.Generator().manual_seed(0))
+    logits[:, 4] = 9 * torch.eye(4)[torch.tensor([0, 0, 0, 1, 1, 2, 3])]  # a majority that is not sure
+    logits[:3, 4] = torch.tensor([0.1, 0.0, 0.0, 0.0])
     votes = _vote(logits)
     for at in range(5):
         heads = torch.bincount(logits[:, at].argmax(1), minlength=4)
@@ -95,6 +98,14 @@ def test_crops_are_averaged_and_variations_vote(net: nn.Module, benign: Data) ->
     for name, wanted in (("crop-rescale", (CROPS, 10, "mean", 7)), ("vote", (NEARBY, 15, "vote", 7))):
         made = defence_of(name, Setting(net, benign, seed=7))
         assert isinstance(made, Variants) and (made.space, made.count, made.how, made.seed) == wanted
+
+
+def test_deflected_pixels_are_denoised(net: nn.Module, benign: Data) -> None:
+    images = benign.batch(torch.arange(4), "cpu").images
+    hardened = defence_of("pixel-deflection", Setting(net, benign, seed=7))
+    assert isinstance(hardened, nn.Module)
+    wanted, other = (net(wavelet_denoised(deflected(images, key_of(images), seed=seed))) for seed in (7, 0))
+    assert torch.equal(hardened(images), wanted) and not torch.allclose(wanted, other)
 
 
 def test_mutants_keep_most_benign_labels(net: nn.Module, benign: Data) -> None:
