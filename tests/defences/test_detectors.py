@@ -88,6 +88,16 @@ def test_the_classifier_tells_apart_what_it_learned_from(net: nn.Module, benign:
     assert auroc(clean, fooling) > 0.95
 
 
+def test_the_classifier_leaves_the_generators_of_gpus_alone(
+    net: nn.Module, few: Tensor, benign: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeded: list[int] = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    adversarial = Data(few, torch.zeros(12).long(), benign.classes, torch.arange(12), 12)
+    Classifying(net, benign.take(torch.arange(12)), adversarial)
+    assert not seeded
+
+
 def test_both_kinds_weigh_the_same_to_the_classifier(net: nn.Module, few: Tensor, benign: Data) -> None:
     own, other = benign.take(torch.arange(60)), Data(few, torch.zeros(12).long(), benign.classes, torch.arange(12), 12)
     twice = other.take(torch.arange(12).repeat(5))
