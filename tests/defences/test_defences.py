@@ -92,6 +92,8 @@ def test_variants_ask_about_variants(net: nn.Module, benign: Data) -> None:
     wanted = torch.stack([net(vary(images, genes[:, at], CROPS)).softmax(1) for at in range(6)]).mean(0)
     assert torch.allclose(hardened(images).exp(), wanted, atol=1e-5)
     assert not torch.allclose(Variants(net, NEARBY, 6, seed=3)(images), hardened(images))
+    with pytest.raises(UserError, match="how: 'max' is none of mean, vote"):
+        Variants(net, NEARBY, 6, "max")  # type: ignore[arg-type]
 
 
 def test_crops_are_averaged_and_variations_vote(net: nn.Module, benign: Data) -> None:
@@ -148,6 +150,19 @@ def test_what_learns_from_one_half_has_its_threshold_from_the_other(name: str, s
     }
     found = defence_of(name, setting)
     assert isinstance(found, Detector) and found.threshold == made[name]().fitted(other).threshold
+
+
+def test_a_half_without_an_image_is_named(net: nn.Module, benign: Data) -> None:
+    one = benign.take(torch.arange(1))
+    seeds = [next(seed for seed in range(9) if len(halves(one, seed)[0]) == count) for count in (0, 1)]
+    for seed, said in zip(seeds, ("slices: without an image", "benign: without an image"), strict=True):
+        with pytest.raises(UserError, match=said):
+            defence_of("slices", Setting(net, one, seed=seed))
+
+
+def test_no_images_have_no_scores(net: nn.Module, benign: Data) -> None:
+    detector = Squeezing(net).fitted(benign)
+    assert detector.flags(torch.empty(0, 1, 28, 28)).tolist() == []
 
 
 def test_halves_keep_samples_apart(benign: Data) -> None:

@@ -139,6 +139,7 @@ def test_the_key_is_a_function_of_the_picture() -> None:
         (lambda: median(IMAGES, 1), "window"),
         (lambda: jpeg(IMAGES, 0), "quality"),
         (lambda: total_variation(IMAGES, 0), "total-variation"),
+        (lambda: total_variation(IMAGES, float("nan")), "total-variation"),
         (lambda: deflected(IMAGES, torch.arange(3), 2.0), "deflection"),
     ],
 )
