@@ -203,6 +203,7 @@ def test_bad_input_is_one_sentence_before_any_work_and_writes_nothing(
         (["repair", "uncertainty", own, "--device", "tpu"], "device: 'tpu' is not there"),
         (["repair", "uncertainty", own], "sets: at least one file"),
         (["repair", "uncertainty", own, "--sets", test], "was made from the test part"),
+        (["repair", "uncertainty", own, "--sets", test, test], "is given twice"),
         (["repair", "uncertainty", own, "--sets", str(tmp_path / "other.safetensors")], "made for another model"),
         (
             ["repair", "uncertainty", own, "--sets", str(made / "train/generated.safetensors"), "--samples", "9999"],

@@ -13,6 +13,7 @@ from ukemi.defences.classifier import Classifying, halves
 from ukemi.defences.detectors import Mutating
 from ukemi.defences.hardening import CROPS, NEARBY, _mean, _vote
 from ukemi.defences.slices import Slicing
+from ukemi.defences.transforms import deflected, wavelet_denoised
 from ukemi.slicing import slices_of
 from ukemi.training.sets import weights_hash
 from ukemi.variations import vary
@@ -73,6 +74,8 @@ def test_the_threshold_flags_at_most_its_share(net: nn.Module, benign: Data) -> 
 
 def test_a_vote_counts_heads_and_a_mean_averages() -> None:
     logits = torch.randn(7, 5, 4, generator=torch.Generator().manual_seed(0))
+    logits[:, 4] = 9 * torch.eye(4)[torch.tensor([0, 0, 0, 1, 1, 2, 3])]  # a majority that is not sure
+    logits[:3, 4] = torch.tensor([0.1, 0.0, 0.0, 0.0])
     votes = _vote(logits)
     for at in range(5):
         heads = torch.bincount(logits[:, at].argmax(1), minlength=4)
@@ -89,12 +92,22 @@ def test_variants_ask_about_variants(net: nn.Module, benign: Data) -> None:
     wanted = torch.stack([net(vary(images, genes[:, at], CROPS)).softmax(1) for at in range(6)]).mean(0)
     assert torch.allclose(hardened(images).exp(), wanted, atol=1e-5)
     assert not torch.allclose(Variants(net, NEARBY, 6, seed=3)(images), hardened(images))
+    with pytest.raises(UserError, match="how: 'max' is none of mean, vote"):
+        Variants(net, NEARBY, 6, "max")  # type: ignore[arg-type]
 
 
 def test_crops_are_averaged_and_variations_vote(net: nn.Module, benign: Data) -> None:
     for name, wanted in (("crop-rescale", (CROPS, 10, "mean", 7)), ("vote", (NEARBY, 15, "vote", 7))):
         made = defence_of(name, Setting(net, benign, seed=7))
         assert isinstance(made, Variants) and (made.space, made.count, made.how, made.seed) == wanted
+
+
+def test_deflected_pixels_are_denoised(net: nn.Module, benign: Data) -> None:
+    images = benign.batch(torch.arange(4), "cpu").images
+    hardened = defence_of("pixel-deflection", Setting(net, benign, seed=7))
+    assert isinstance(hardened, nn.Module)
+    wanted, other = (net(wavelet_denoised(deflected(images, key_of(images), seed=seed))) for seed in (7, 0))
+    assert torch.equal(hardened(images), wanted) and not torch.allclose(wanted, other)
 
 
 def test_mutants_keep_most_benign_labels(net: nn.Module, benign: Data) -> None:
@@ -137,6 +150,19 @@ def test_what_learns_from_one_half_has_its_threshold_from_the_other(name: str, s
     }
     found = defence_of(name, setting)
     assert isinstance(found, Detector) and found.threshold == made[name]().fitted(other).threshold
+
+
+def test_a_half_without_an_image_is_named(net: nn.Module, benign: Data) -> None:
+    one = benign.take(torch.arange(1))
+    seeds = [next(seed for seed in range(9) if len(halves(one, seed)[0]) == count) for count in (0, 1)]
+    for seed, said in zip(seeds, ("slices: without an image", "benign: without an image"), strict=True):
+        with pytest.raises(UserError, match=said):
+            defence_of("slices", Setting(net, one, seed=seed))
+
+
+def test_no_images_have_no_scores(net: nn.Module, benign: Data) -> None:
+    detector = Squeezing(net).fitted(benign)
+    assert detector.flags(torch.empty(0, 1, 28, 28)).tolist() == []
 
 
 def test_halves_keep_samples_apart(benign: Data) -> None:

@@ -12,7 +12,7 @@ from ukemi.defences import Setting, Squeezing, defence_of, key_of
 from ukemi.defences.classifier import Classifying
 from ukemi.defences.detectors import Dropping, Mutating
 from ukemi.defences.transforms import bit_depth, median
-from ukemi.uncertainty import DropoutPasses, predictive_entropy
+from ukemi.uncertainty import DropoutPasses, auroc, predictive_entropy
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +79,23 @@ def test_mutants_are_drawn_one_by_one_with_each_weights_own_deviation(net: nn.Mo
             assert float(noise.std() / (detector.size * deviation)) == pytest.approx(1, abs=0.1)
     # the noise of all mutants would take the memory of as many models
     assert not [kept for kept in vars(detector).values() if isinstance(kept, Tensor | dict | list)]
+
+
+def test_the_classifier_tells_apart_what_it_learned_from(net: nn.Module, benign: Data, adversarial: Data) -> None:
+    detector = Classifying(net, benign, adversarial)
+    pixels = (data.batch(torch.arange(len(data)), "cpu").images for data in (benign, adversarial))
+    clean, fooling = (detector.scores(images) for images in pixels)
+    assert auroc(clean, fooling) > 0.95
+
+
+def test_the_classifier_leaves_the_generators_of_gpus_alone(
+    net: nn.Module, few: Tensor, benign: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeded: list[int] = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    adversarial = Data(few, torch.zeros(12).long(), benign.classes, torch.arange(12), 12)
+    Classifying(net, benign.take(torch.arange(12)), adversarial)
+    assert not seeded
 
 
 def test_both_kinds_weigh_the_same_to_the_classifier(net: nn.Module, few: Tensor, benign: Data) -> None:

@@ -103,7 +103,9 @@ def test_weights_outside_every_slice_keep_their_bits(made: Run, tmp_path: Path) 
         owned = torch.stack([slices.mask(name, klass, old[name]) for klass in range(10)]).any(0)
         assert torch.equal(old[name][~owned].view(torch.int32), new[name][~owned].view(torch.int32))
         assert bool((~owned).any()) or name == "network.0.weight"  # one input channel: ten classes own all of it
-    assert 0.09 < done.key_synapses < 0.2
+    tuned = [slices.synapses[f"network.{at}.weight"] for at in (0, 3, 6)]  # not those behind the target
+    assert done.key_synapses == sum(int(one.sum()) for one in tuned) / sum(one.numel() for one in tuned)
+    assert done.key_neurons == pytest.approx(float(slices.neurons["network.6"].double().mean()))
     narrow = mine(found.model, found.history, found.aside, "network.3")
     with pytest.raises(UserError, match=r"mined: its targets have 32 neurons, but layer network.6 has 64"):
         dare(made, ground=found, mined=narrow, out=tmp_path / "no")

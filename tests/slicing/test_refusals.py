@@ -212,6 +212,7 @@ def test_a_network_that_looks_at_values_cannot_be_traced() -> None:
         ({"classes": [1, 1]}, "classes: different labels"),
         ({"classes": []}, "classes: different labels"),
         ({"baseline": samples(2, side=5)}, "baseline: its images should have the shape"),
+        ({"baseline": samples(2).take(torch.arange(0))}, "baseline: there is no image to take means over"),
     ],
 )
 def test_bad_settings_are_named(given: dict[str, object], said: str) -> None:

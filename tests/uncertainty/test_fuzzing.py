@@ -96,6 +96,14 @@ def test_a_small_corpus_is_picked_from_more_than_once(dropping: nn.Module, recog
     assert set(found.index.tolist()) == {int(one.index[0])} and len(found.images) > 3
 
 
+def test_of_no_images_nothing_is_kept_and_nothing_is_a_guide(dropping: nn.Module, recognised: Data) -> None:
+    none = recognised.take(torch.arange(0))
+    assert len(fuzz(dropping, none, Sections(dropping, recognised), FEW).images) == 0
+    for name in GUIDES:
+        with pytest.raises(UserError, match="activations: there is no image to read them of"):
+            GUIDES[name](dropping, none)
+
+
 def test_of_nothing_recognised_nothing_is_kept(recognised: Data) -> None:
     class Wrong(nn.Module):
         def __init__(self) -> None:

@@ -336,6 +336,10 @@ def test_bad_targets_are_named() -> None:
         Target("HX", "kept", LIMITS)
     with pytest.raises(UserError, match="goal: 'fooled' is none of misclassified, kept"):
         Target("HH", "fooled", LIMITS)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="confidence: 'top' is none of margin, max"):
+        Target("HH", "kept", LIMITS, "top")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="against: 'label' is none of prediction, mode"):
+        Target("HH", "kept", LIMITS, against="label")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="population"):
         SearchSettings(population=1)
     assert Target("hl", "kept", LIMITS).pattern == "HL"

@@ -96,6 +96,8 @@ def over_data(
     device = home_of(model)
     chunk = default_chunk((data.channels, *data.size), device)
     positions = torch.arange(len(data)) if positions is None else positions
+    if not len(positions):
+        raise UserError("activations: there is no image to read them of.")
     for batch in data.batches(positions.split(chunk), device):
         with scoring(model, device), recording(model, keep) as outputs:
             untouched(model, padded(batch.images, chunk))

@@ -50,9 +50,10 @@ class Detector(ABC):
         """The scores of any number of images, `[N]` in float64."""
         device = images_NCHW.device
         chunk = default_chunk(tuple(images_NCHW.shape[1:]), device, FEW)
+        blocks = images_NCHW.split(chunk) if len(images_NCHW) else ()
         parts = [torch.empty(0, dtype=torch.float64, device=device)]
         with scoring(self.model, device):
-            parts += [self.score(padded(rows, chunk))[: len(rows)].double() for rows in images_NCHW.split(chunk)]
+            parts += [self.score(padded(rows, chunk))[: len(rows)].double() for rows in blocks]
             found = torch.cat(parts)
         return found.clone()
 

@@ -59,7 +59,8 @@ class Classifying(Detector):
         wanted = torch.cat([torch.full((len(one), 1), float(kind)) for kind, one in enumerate(values)]).to(device)
         weight = torch.cat([torch.full((len(one), 1), 1 / len(one)) for one in values]).to(device)
         with torch.random.fork_rng([]):
-            torch.manual_seed(randomness.key(seed, Stream.HALVES))
+            # the processor's alone: torch.manual_seed would leave those of GPUs changed
+            torch.default_generator.manual_seed(randomness.key(seed, Stream.HALVES))
             head = nn.Sequential(nn.Linear(inputs.shape[1], WIDTH), nn.ReLU(), nn.Linear(WIDTH, 1)).to(device)
         optimiser = torch.optim.Adam(head.parameters(), RATE, weight_decay=DECAY)
         with torch.enable_grad():

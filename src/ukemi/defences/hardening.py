@@ -71,6 +71,8 @@ class Variants(nn.Module):
         super().__init__()
         if count < 1:
             raise UserError(f"variants: at least 1 is needed, but {count} was given.")
+        if how not in ("mean", "vote"):
+            raise UserError(f"how: {how!r} is none of mean, vote.")
         self.model, self.space, self.count, self.how, self.seed = model, space, count, how, seed
 
     def forward(self, images_NCHW: Tensor) -> Tensor:

@@ -27,6 +27,8 @@ class Slicing(Detector):
 
     def __init__(self, model: nn.Module, reference: Data) -> None:
         super().__init__(model)
+        if not len(reference):
+            raise UserError("slices: without an image there is nothing to slice by.")
         device, classes = home_of(model), sorted(set(reference.labels.tolist()))
         few = as_float(reference.images[torch.arange(min(2, len(reference)))]).to(device)
         with scoring(model, device), torch.inference_mode(False), torch.no_grad():

@@ -69,7 +69,7 @@ def total_variation(images: Tensor, weight: float = 0.1, steps: int = 30) -> Ten
     TV is isotropic over height and width, channel by channel. Guo et al. (2018) also leave out random pixels; here none
     are.
     """
-    if weight <= 0 or steps < 1:
+    if not weight > 0 or steps < 1:
         raise UserError(f"total-variation: a weight above 0 and 1 step or more are needed, not {weight:g} and {steps}.")
     across, down = torch.zeros_like(images), torch.zeros_like(images)
     for _ in range(steps):

@@ -147,6 +147,9 @@ def _group(sets: Sequence[Path], told: Enhance, model: nn.Module, data: Data, se
     """What succeeded in the sets, in the classes of the model."""
     if not sets:
         raise UserError("sets: at least one file of `ukemi generate`, `ukemi attack` or `ukemi uncertainty` is needed.")
+    for path in sets:
+        if [each.resolve() for each in sets].count(path.resolve()) > 1:
+            raise UserError(f"sets: {path} is given twice.")
     parts = [_trained_on(path, model, data) for path in sets]
     images, labels, index = (
         torch.cat([getattr(part, name) for part in parts]) for name in ("images", "labels", "index")

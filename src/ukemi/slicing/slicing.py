@@ -218,6 +218,8 @@ def _checked(
         raise UserError(f"batch-size: 1 or more is expected, but {batch_size} was given.")
     if baseline is not None and (baseline.channels, baseline.size) != (data.channels, data.size):
         raise UserError("baseline: its images should have the shape of those to slice by.")
+    if baseline is not None and not len(baseline):
+        raise UserError("baseline: there is no image to take means over.")
     labels = list(range(len(data.classes)) if classes is None else classes)
     if not labels or len(set(labels)) < len(labels) or not all(0 <= label < len(data.classes) for label in labels):
         raise UserError(

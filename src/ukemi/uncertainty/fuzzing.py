@@ -155,6 +155,8 @@ def fuzz(
     """Fuzzes the images of `data` that the model recognises; `report(done, total)` hears of rounds. Where it recognises
     none there is nothing to turn, and nothing is kept."""
     settings, device = settings or FuzzSettings(), home_of(model)
+    if not len(data):
+        return _nothing(data, space)
     batch = data.batch(torch.arange(len(data)), device)
     chunk = default_chunk((data.channels, *data.size), device, FEW)
     known = right(logits(model, batch.images, chunk), batch.labels).nonzero().flatten()

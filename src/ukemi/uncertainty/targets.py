@@ -55,8 +55,10 @@ class Target:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pattern", PATTERNS[number_of(self.pattern)])
-        if self.goal not in GOALS:
-            raise UserError(f"goal: {self.goal!r} is none of {', '.join(GOALS)}.")
+        choices = {"goal": GOALS, "confidence": get_args(Confidence), "against": get_args(Against)}
+        for name, known in choices.items():
+            if (given := getattr(self, name)) not in known:
+                raise UserError(f"{name}: {given!r} is none of {', '.join(known)}.")
 
     def scored(self, sampled: Sampled, labels_N: Tensor, passes: float | None = None) -> "Scores":
         """How well N inputs, seeds of these labels, meet the target; safely so means that VR lies where `passes` other
