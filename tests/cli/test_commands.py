@@ -1,6 +1,9 @@
 """The commands as a user calls them: what they write, what they say, and their exit codes."""
 
 import json
+import os
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -278,3 +281,12 @@ def test_a_comparison_that_is_stopped_says_how_it_goes_on(
 def test_what_comes_next_can_be_pasted(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(small(images, "--out", "my runs/ä 1")) == 0
     assert "next:    ukemi evaluate 'my runs/ä 1'" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("flags", "code"), [(["models"], 0), (["nothing"], 2)])
+def test_who_stops_reading_changes_no_exit_code(flags: list[str], code: int) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer) as gone:
+        done = subprocess.run([sys.executable, "-m", "ukemi", *flags], stdout=gone, stderr=gone)
+    assert done.returncode == code
