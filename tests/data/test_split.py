@@ -60,6 +60,8 @@ def test_large_groups_go_over_where_that_comes_nearest() -> None:
 def test_what_can_not_be_split_is_told() -> None:
     with pytest.raises(UserError, match=r"10 samples in 1 groups leaves one part empty"):
         made(10, [3] * 10).split(0.2, 0)
+    with pytest.raises(UserError, match=r"a share of 0\.99 of 10 samples leaves one part empty"):
+        made(10).split(0.99, 0)
     with pytest.raises(UserError, match=r"share should lie between 0 and 1, but 1.5 was given"):
         made(10).split(1.5, 0)
 

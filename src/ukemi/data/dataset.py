@@ -151,9 +151,8 @@ class Data:
         cut = sizes[before].cumsum(0) - sizes[before] / 2 <= max(1, round(share * len(self)))
         held_out = cut[rank][group_of]
         if not held_out.any() or held_out.all():
-            raise UserError(
-                f"validation: a share of {share} of {len(self)} samples in {len(names)} groups leaves one part empty."
-            )
+            among = f" in {len(names)} groups" * (self.groups is not None)
+            raise UserError(f"validation: a share of {share} of {len(self)} samples{among} leaves one part empty.")
         return self.take(torch.nonzero(~held_out).flatten()), self.take(torch.nonzero(held_out).flatten())
 
 
