@@ -132,9 +132,10 @@ def test_repair_uncertainty_trains_measures_and_says_so(
     told = Run.config_of(tmp_path / "w")
     assert told.objective.first == 5400 and told.objective.partners == "group"  # type: ignore[union-attr]
     assert about["repeats"] == round(5400 / 3 / success)
-    more = ["--variant", "with-original", "--samples", str(success - 1), "--share", "0.1"]
+    more = ["--variant", "with-original", "--samples", str(success - 1), "--share", "0.1", "--learning-rate", "0.003"]
     assert run(["repair", "uncertainty", str(made / "run"), *flags, *more, "--out", str(tmp_path / "o")]) == 0
-    assert Run.config_of(tmp_path / "o").objective.partners == "others"  # type: ignore[union-attr]
+    other = Run.config_of(tmp_path / "o")
+    assert other.objective.partners == "others" and other.learning_rate == 0.003 != told.learning_rate  # type: ignore[union-attr]
     data = load("fashion-mini").test
     models = [trained_model(Run(tmp_path / n), Run.config_of(tmp_path / n), data)[0] for n in ("w", "o")]
     images = data.batch(torch.arange(4), "cpu").images

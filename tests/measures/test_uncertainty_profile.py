@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ukemi import T3, UserError, vary
 from ukemi.attacks import fgsm
@@ -92,10 +92,17 @@ def test_what_is_right_again_is_not_among_what_was_turned(net: nn.Module, data: 
         validation_thresholds(source, data, [right])
 
 
+def _but(rows: Tensor, data: Data) -> Tensor:
+    return torch.arange(len(data))[~torch.isin(torch.arange(len(data)), rows)]
+
+
 def test_thresholds_come_from_the_data_that_is_given(net: nn.Module, data: Data) -> None:
     source = DropoutPasses(net, 12)
     turned = turned_by(net, data, AttackConfig(attack="fgsm", epsilon=0.1).made(0))
     found = validation_thresholds(source, data, [turned.take(torch.arange(0)), turned])
     assert found == found_thresholds(uncertainty_of(source, data), uncertainty_of(source, turned))
+    few = uncertainty_of(source, turned).vr.argmax()[None]  # what several attacks turned counts together
+    assert validation_thresholds(source, data, [turned.take(few), turned.take(_but(few, turned))]) == found
+    assert validation_thresholds(source, data, [turned.take(few)]) != found
     with pytest.raises(UserError, match="attacks: none of them turned a validation image"):
         validation_thresholds(source, data, [turned.take(torch.arange(0))])
