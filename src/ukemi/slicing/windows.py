@@ -39,22 +39,14 @@ class Window:
         sides = (left, wide - left - columns, top, high - top - rows)
         padded = F.pad(maps_NCHW, sides, value=fill)
         flat = F.unfold(padded, self.kernel, dilation=self.dilation, stride=self.stride)
-        # an excess at the edge that no window of the network covers may make room for more windows here
-        count = [(side - d * (k - 1) - 1) // s + 1 for side, k, s, d in self._sides()]
-        flat = flat.unflatten(2, count)[:, :, : self.outputs[0], : self.outputs[1]]
-        return flat.reshape(len(maps_NCHW), maps_NCHW.shape[1], -1, self.outputs[0] * self.outputs[1])
+        return flat.unflatten(1, (maps_NCHW.shape[1], -1))
 
     def folded(self, columns_NCFL: Tensor) -> Tensor:
         """The sums over all windows at each place of the map, `[N, C, H, W]`."""
-        count = [(side - d * (k - 1) - 1) // s + 1 for side, k, s, d in self._sides()]
-        flat = columns_NCFL.flatten(1, 2).unflatten(2, self.outputs)
-        flat = F.pad(flat, (0, count[1] - self.outputs[1], 0, count[0] - self.outputs[0])).flatten(2)
+        flat = columns_NCFL.flatten(1, 2)
         padded = F.fold(flat, self.padded, self.kernel, dilation=self.dilation, stride=self.stride)
         (top, left), (rows, columns) = self.before, self.inputs
         return padded[:, :, top : top + rows, left : left + columns]
-
-    def _sides(self) -> list[tuple[int, int, int, int]]:
-        return list(zip(self.padded, self.kernel, self.stride, self.dilation, strict=True))
 
 
 def pair(value: int | Sequence[int]) -> Pair:
