@@ -46,6 +46,13 @@ def value_of(text: str) -> Any:
         return text
 
 
+def _written(value: float) -> str:
+    """As one would give it: levels of 255 as such, where few digits do not say them."""
+    levels = value * 255
+    whole = float(f"{value:g}") != value and abs(levels - round(levels)) < 1e-9
+    return f"{round(levels)}/255" if whole else f"{value:g}"
+
+
 Number = Annotated[
     float,
     AllowInfNan(False),
@@ -55,7 +62,7 @@ Number = Annotated[
         metavar="NUMBER",
         instance_from_str=lambda given: number(given[0]),
         is_instance=lambda given: isinstance(given, int | float),
-        str_from_instance=lambda given: [f"{given:g}"],
+        str_from_instance=lambda given: [_written(given)],
     ),
 ]
 """A float that may be written as a fraction: `8/255`."""

@@ -11,6 +11,7 @@ from pydantic import create_model
 
 from ukemi.augmenters import AUGMENTERS
 from ukemi.cli.flags import check_flags
+from ukemi.cli.help import paragraphs, registry
 from ukemi.errors import UserError
 from ukemi.objectives import OBJECTIVES
 from ukemi.schema import Schema, read_config
@@ -79,13 +80,16 @@ def fill(
             raise UserError(f"{flag.strip('-=')}: a value is needed, but '' was given.")
     default = schema(**tables)
     check_flags(default, arguments, command)
+    if {"-h", "--help"} & set(arguments):
+        print(paragraphs(about), end="\n\n")  # tyro would not break its lines
     filled = tyro.cli(
         schema,
         args=list(arguments),
         default=default,
         prog=f"ukemi {command}",
-        description=about,
+        description="",
         config=(tyro.conf.FlagCreatePairsOff,),
+        registry=registry,
     )
     return filled.model_copy(update=_kept(default, filled))
 
