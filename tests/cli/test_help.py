@@ -7,6 +7,7 @@ import pytest
 
 from ukemi.cli.help import paragraphs
 from ukemi.cli.main import COMMANDS, run
+from ukemi.cli.repair import WAYS
 
 
 def said(command: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -59,3 +60,14 @@ def test_paragraphs_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     assert paragraphs("One two three\nfour five six.\n\n--flag-with-hyphens is one word") == (
         "One two three four\nfive six.\n\n--flag-with-hyphens\nis one word"
     )
+
+
+def test_commands_and_ways_are_listed_a_row_each(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    for asked, names in ((["--help"], COMMANDS), (["repair", "--help"], WAYS)):
+        assert run(asked) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert max(map(len, lines)) <= 60
+        assert [line.split()[0] for line in lines if re.match(r"  [a-z]", line)] == list(names)

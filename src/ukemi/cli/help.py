@@ -1,5 +1,6 @@
 """What `--help` says: paragraphs as wide as the terminal, and of each flag what it takes and its default, if any."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import fill
@@ -7,6 +8,9 @@ from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import tyro
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
 
 from ukemi.schema import Schema
@@ -20,6 +24,17 @@ registry = ConstructorRegistry()
 def paragraphs(text: str) -> str:
     width = get_terminal_size().columns
     return "\n\n".join(fill(" ".join(one.split()), width, break_on_hyphens=False) for one in text.split("\n\n"))
+
+
+def overview(about: str, usage: str, commands: Mapping[str, str], more: str) -> None:
+    """What can be asked for, one row each."""
+    console = Console(highlight=False, markup=False)
+    rows = Table.grid(padding=(0, 2))
+    for name, said in commands.items():
+        rows.add_row("", Text(name, "bold"), said)
+    console.print(f"{about}\n\nusage: {usage}\n")
+    console.print(rows)
+    console.print(f"\n{more}")
 
 
 @registry.struct_rule

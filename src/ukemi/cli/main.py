@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from rich.console import Console
-from rich.table import Table
 
 from ukemi import __version__
+from ukemi.cli.help import overview
 from ukemi.errors import UserError
 from ukemi.ranks import Agreed, launched, local_rank, met
 from ukemi.starting import stopped_in_a_line
@@ -123,11 +123,9 @@ def _fail(text: str, code: int, always: bool = False) -> int:
 
 
 def _overview() -> None:
-    console = Console(highlight=False)
-    console.print("[bold]ukemi[/] finds where an image classifier breaks and trains it until it holds.\n")
-    console.print("usage: ukemi COMMAND \\[options]\n")
-    rows = Table.grid(padding=(0, 1))
-    for name, about in COMMANDS.items():
-        rows.add_row(" ", f"[bold]{name}[/]", about)
-    console.print(rows)
-    console.print("\n`ukemi COMMAND --help` lists a command's options. Start with `ukemi demo`.")
+    overview(
+        "ukemi finds where an image classifier breaks and trains it until it holds.",
+        "ukemi COMMAND [options]",
+        COMMANDS,
+        "`ukemi COMMAND --help` lists a command's options. Start with `ukemi demo`.",
+    )

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from ukemi.cli.brought import tell
 from ukemi.cli.dare import DareConfig, NullConfig, models_and_test, run_dare, run_null
 from ukemi.cli.enhance import EnhanceConfig, run_enhance
+from ukemi.cli.help import overview
 from ukemi.cli.parse import parse
 from ukemi.cli.train import write_page
 from ukemi.errors import UserError
@@ -68,11 +69,10 @@ class AdversarialConfig(Schema):
 def run(arguments: list[str]) -> int:
     word, *rest = arguments or [""]
     if word not in WAYS:
-        ways = "\n".join(
-            f"  ukemi repair {name} …   {(schema.__doc__ or '').split('.')[0]}." for name, schema in WAYS.items()
-        )
         if word in ("-h", "--help"):
-            Console(highlight=False).print(f"What is done to a trained model:\n{ways}\nEach has a --help.")
+            ways = {name: " ".join((way.__doc__ or "").partition(".")[0].split()) for name, way in WAYS.items()}
+            more = "`ukemi repair WAY --help` lists the options of one."
+            overview("Changes a trained model.", "ukemi repair WAY [options] RUN", ways, more)
             return 0
         if not word or word.startswith("-"):
             raise UserError(f"repair: a way is needed, one of {', '.join(WAYS)}: ukemi repair retrain RUN.")
