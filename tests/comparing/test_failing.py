@@ -1,9 +1,11 @@
 """What can't be finished is told, and keeps no other run from being done."""
 
+import os
 import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from time import time
 from typing import Any
 
 import pytest
@@ -58,6 +60,18 @@ def test_a_run_that_fails_is_told_and_the_others_go_on(
     with pytest.raises(type(error)) as alone:  # of a single run nothing is counted
         running.work(replace(plan, planned=plan.planned[:1]))
     assert alone.value is error
+    # another process had tried it meanwhile: this one takes its word
+    before, tried = time(), begun.total()
+    one = replace(plan, planned=plan.planned[:1])
+    noted = plan.planned[0].run(plan.runs).folder / "failed.json"
+    os.utime(noted, (before + 1, before + 1))
+    with pytest.raises(UserError, match="it broke"):
+        running.work(one, since=before)
+    assert begun.total() == tried and noted.exists()
+    os.utime(noted, (before - 1, before - 1))  # before this one began
+    with pytest.raises(type(error)):
+        running.work(one, since=before)
+    assert begun.total() == tried + 1
     monkeypatch.undo()
     again = compare(config(small, tmp_path))
     assert again.open == 0 and again.cases[0].failed == {} and not list(tmp_path.rglob("failed.json"))

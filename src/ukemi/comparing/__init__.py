@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
+from time import time
 from typing import Any
 
 from ukemi.comparing.cluster import connected, work_on
@@ -69,7 +70,7 @@ def compare(
                 work_on(ray, plan, config, config.device, said)
             else:
                 with watched(Watch(plan, config.jobs)):
-                    work(plan) if config.jobs == 1 else work_in(partial(work, plan), config.jobs)
+                    work(plan) if config.jobs == 1 else work_in(partial(work, plan, time()), config.jobs)
         except Interrupted:
             raise
         except Exception:

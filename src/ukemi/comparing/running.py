@@ -5,17 +5,17 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from multiprocessing import forkserver, resource_tracker
-from time import sleep
+from time import sleep, time
 from typing import Any
 
 import torch
 
 from ukemi.comparing.costs import RETRAINED
 from ukemi.comparing.locks import POLL, held
-from ukemi.comparing.outcomes import FAILED, STOPPED, finished, measure, write_reason
+from ukemi.comparing.outcomes import FAILED, STOPPED, finished, measure, read_reason, write_reason
 from ukemi.comparing.plan import Plan, Planned
 from ukemi.errors import UserError
 from ukemi.ranks import Ranks
@@ -28,27 +28,27 @@ PATIENCE = 20.0
 """seconds until a worker that was asked to end is asked again"""
 
 
-def work(plan: Plan) -> None:
+def work(plan: Plan, since: float | None = None) -> None:
     """Does what nobody else is doing, until everything is done; what others are doing is waited for. A run that fails
-    keeps no other from being done: what went wrong is raised at the end."""
+    keeps no other from being done: what went wrong is raised at the end. What failed `since` then, here or elsewhere,
+    is not tried again."""
     failed: dict[Planned, Exception] = {}
     left: Sequence[Planned] = plan.planned
-    while left := [one for one in left if not _over(one, plan, failed)]:
+    since = time() if since is None else since
+    while left := [one for one in left if not _over(one, plan, since, failed)]:
         sleep(POLL)
     if failed:
         raise _told(failed, len(plan.planned))
 
 
-def _over(one: Planned, plan: Plan, failed: dict[Planned, Exception]) -> bool:
+def _over(one: Planned, plan: Plan, since: float, failed: dict[Planned, Exception]) -> bool:
     """Whether there is nothing left to do or to wait for."""
     try:
-        return _done(one, plan)
+        return _done(one, plan, since)
     except Interrupted:
         raise
     except Exception as error:  # a user's method fails in any way it likes
         failed[one] = error
-        with suppress(UserError):  # where nothing can be written it is told all the same
-            write_reason(one.run(plan.runs), FAILED, str(error) if isinstance(error, UserError) else reason(error))
         return True
 
 
@@ -71,21 +71,37 @@ def failures(failed: Mapping[Planned, str], count: int) -> str:
     return f"{about}: {why.removesuffix('.')}. The same command goes on from here."
 
 
-def _done(one: Planned, plan: Plan) -> bool:
+def _done(one: Planned, plan: Plan, since: float) -> bool:
     """Whether a run is finished; where it is not and nobody is at it, it is done now."""
     run, measured = one.run(plan.runs), plan.measured[one.case]
     if finished(run, measured):
         return True
     with held(run.folder) as mine:
         if mine and not finished(run, measured):
-            (run.folder / FAILED).unlink(missing_ok=True)
-            try:
+            failed = run.folder / FAILED
+            if failed.exists() and failed.stat().st_mtime >= since:
+                raise UserError(read_reason(run, FAILED))  # in another process
+            failed.unlink(missing_ok=True)
+            with _noted(run):
                 _trained(one, run)
                 measure(one, run, measured)
                 shutil.rmtree(run.checkpoints, ignore_errors=True)
-            except TrainingStopped as error:
-                write_reason(run, STOPPED, str(error))
         return mine
+
+
+@contextmanager
+def _noted(run: Run) -> Iterator[None]:
+    """What goes wrong is written down beside the run while nobody else may take it up."""
+    try:
+        yield
+    except TrainingStopped as error:
+        write_reason(run, STOPPED, str(error))
+    except Interrupted:
+        raise
+    except Exception as error:
+        with suppress(UserError):  # where nothing can be written it is told all the same
+            write_reason(run, FAILED, str(error) if isinstance(error, UserError) else reason(error))
+        raise
 
 
 def _trained(one: Planned, run: Run) -> None:
