@@ -43,10 +43,14 @@ def test_squeezing_flags_the_form_that_moves_furthest(
         assert torch.allclose(bare(images), model(bit_depth(images, fewer)), atol=1e-5)
 
 
-def test_scores_that_are_no_numbers_give_no_threshold(coloured: tuple[nn.Module, Data]) -> None:
+def test_scores_that_are_no_numbers_give_no_threshold_and_are_flagged(coloured: tuple[nn.Module, Data]) -> None:
     net, data = coloured
     images = data.batch(torch.arange(10), "cpu").images
+    detector = Squeezing(net)
+    detector.threshold = float("inf")
+    assert not bool(detector.flags(images).any())
     images[3] = torch.nan
+    assert detector.flags(images).nonzero().flatten().tolist() == [3]
     with pytest.raises(UserError, match="benign: Squeezing finds no score for 1 of 10 images"):
         Squeezing(net).fitted(Data(images, data.labels, data.classes, data.index, 10))
 

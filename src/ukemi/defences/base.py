@@ -58,10 +58,10 @@ class Detector(ABC):
         return found.clone()
 
     def flags(self, images_NCHW: Tensor) -> Tensor:
-        """Which images are not to be trusted, bool `[N]`."""
+        """Which images are not to be trusted, bool `[N]`; one whose score is no number is not."""
         if self.threshold != self.threshold:
             raise UserError(f"detector: {type(self).__name__} has no threshold yet; call fitted(benign) first.")
-        return self.scores(images_NCHW) > self.threshold
+        return ~(self.scores(images_NCHW) <= self.threshold)
 
     def fitted(self, benign: Data, false_positives: float = FALSE_POSITIVES) -> Self:
         """Sets the threshold: the lowest that flags at most this share of benign validation images."""
