@@ -159,7 +159,7 @@ def test_state_goes_round(name: str, tiny_net: nn.Module, fashion: DataSet) -> N
 
 @pytest.mark.parametrize("name", AUGMENTERS)
 def test_every_schema_builds_its_augmenter(name: str) -> None:
-    config = AUGMENTERS[name]()
+    config = AUGMENTERS[name](**({"of": "ukemi:Random"} if name == "own" else {}))
     built = config.build(T3, 7, True)
     assert config.name == name and built.seed == 7 and built.flips  # type: ignore[attr-defined]
 
