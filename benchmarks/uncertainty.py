@@ -44,13 +44,14 @@ individuals follow the gradient of their fitness (climbers) and a PCS short of i
 retrainings had are of that older search, all others have climbers. ResNet-20's seeds 0 and 1, NIN and MobileNet were
 trained and measured on an H200 (24 epochs), ResNet-20's seed 2 on a processor (40 epochs).
 
-nin-6000 and mobilenet-10000 are the same networks in a size for a processor, named by their training images (epochs,
-inputs and budgets in `benchmarks/uncertainty.toml`); what they show is no row of the paper. Their inputs alone were
-searched for with the newer distance of VR; what it adds, for LL and HH above all, is in
-[uncertainty-lenet5-cpu.md](uncertainty-lenet5-cpu.md). Both reach LH, HL and HH from nearly every seed, which says little
-of their large sisters: little trained, their limits of PCS are 0.03 and 0.09, so that high PCS is easy and low hard. LL is
-reached from one of NIN's 9 seeds at best (20 individuals x 25 generations) and from 4 in 10 of MobileNet's 28. Defences
-were measured before feature squeezing's median mirrored the border as scipy does.
+nin-6000, mobilenet-10000 and resnet20-10000 are the same networks in a size for a processor, named by their training
+images (epochs, inputs and budgets in `benchmarks/uncertainty.toml`); what they show is no row of the paper. Their
+inputs alone were searched for with the newer distance of VR; what it adds, for LL and HH above all, is in
+[uncertainty-lenet5-cpu.md](uncertainty-lenet5-cpu.md). nin-6000 and mobilenet-10000 reach LH, HL and HH from nearly
+every seed, which says little of their large sisters: little trained, their limits of PCS are 0.03 and 0.09, so that
+high PCS is easy and low hard. LL is reached from one of NIN's 9 seeds at best (20 individuals x 25 generations) and
+from 4 in 10 of MobileNet's 28. Defences were measured before feature squeezing's median mirrored the border as scipy
+does.
 
 """
 
