@@ -68,3 +68,8 @@ def test_the_scripts_that_write_lines_start(script: str) -> None:
         [sys.executable, script, "--help"], cwd=BENCHMARKS, capture_output=True, text=True, timeout=120
     )
     assert said.returncode == 0 and "--seconds" in said.stdout and not said.stderr
+
+
+def test_results_name_no_place_on_a_machine() -> None:
+    for path in sorted((Path(__file__).parents[1] / "results").glob("*.jsonl")):
+        assert '"/' not in path.read_text(), path.name

@@ -79,7 +79,7 @@ def test_the_overview_keeps_its_columns(capsys: pytest.CaptureFixture[str], monk
     lines = capsys.readouterr().out.splitlines()
     begun = lines.index(next(line for line in lines if line.startswith("  demo ")))
     rows = lines[begun : lines.index("", begun)]
-    assert all(line.startswith("  ") and line[13] == " " and line[14] != " " for line in rows) and len(rows) > 17
+    assert all(line.startswith("  ") and line[14] == " " and line[15] != " " for line in rows) and len(rows) > 17
 
 
 @pytest.mark.parametrize("words", [["--run", "FOLDER"], ["--run=FOLDER"]])

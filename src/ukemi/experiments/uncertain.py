@@ -146,7 +146,9 @@ class Uncertain:
         return kept | {"calibration_error": found["calibration"]["expected_error"], "epochs": epochs}
 
     def searched(self, pattern: str, goal: str) -> dict[str, Any]:
-        return json.loads((self.generated(pattern, goal) / "generation.json").read_text()) | {"settings": None}
+        """Without what says only where it lay."""
+        found = json.loads((self.generated(pattern, goal) / "generation.json").read_text()) | {"settings": None}
+        return {name: value for name, value in found.items() if name not in ("title", "found_by")}
 
     def defended(self) -> dict[str, Any]:
         out = self.folder / "defended"
