@@ -16,10 +16,12 @@ from ukemi.cli.uncertainty import UncertaintyConfig
 from ukemi.data import load
 from ukemi.measures.attacks import under_attack
 from ukemi.models.own import load_own
+from ukemi.repairs.more import write_npz
 from ukemi.training import TrainConfig
 from ukemi.training.checkpoints import write_checkpoint
 from ukemi.training.run import Run
 from ukemi.training.sets import Recorder, read_set, write_set
+from ukemi.training.setup import load_sets, make_model
 from ukemi.uncertainty import measured, uncertainty_of
 from ukemi.uncertainty.generation import CONFIRM
 
@@ -219,3 +221,32 @@ def test_what_a_fuzzer_kept_stands_apart_from_what_is_attacked(capsys: pytest.Ca
 def test_an_attack_of_ones_own_that_fails_is_named_as_it_was_given(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["uncertainty", *own("net"), *GIVEN, *FEW, *BARE, "--attacks", "unsure_nets:plain"]) == 2
     assert capsys.readouterr().err.splitlines()[-1].startswith("ukemi: attacks: plain failed (TypeError")
+
+
+def _repaired(folder: Path, origin: Run) -> Path:
+    """A run of some made images in a file of its own, as a repair leaves it behind."""
+    write_npz(folder / "data.npz", torch.rand(100, 1, 28, 28), torch.arange(100) % 10, load("fashion-mini").test)
+    config = {"model": "lenet5", "weights": origin.weights_path, "validation": 0, "seed": 0}
+    made = Run.start(TrainConfig(data=str(folder / "data.npz"), out=folder, **config))  # type: ignore[arg-type]
+    made.weights_path.write_bytes(origin.weights_path.read_bytes())
+    return folder
+
+
+def test_made_images_that_a_repair_trained_on_find_no_thresholds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = TrainConfig(model="lenet5", validation=0.2, out=tmp_path / "run")
+    origin, data = Run.start(config), load("fashion-mini")
+    model = make_model(config, data.train, data.classes, None)
+    write_checkpoint(origin.weights_path, model.state_dict(), {"classes": list(data.classes)})
+    twice = _repaired(tmp_path / "twice", Run(_repaired(tmp_path / "once", origin)))
+    found = asked(UncertaintyConfig(run=twice, device="cpu"), 10)
+    aside = load_sets(config).validation
+    assert aside is not None and set(found.validation.index.tolist()) <= set(aside.index.tolist())
+    rows = found.validation.index  # of fashion-mini, whose training part is numbered from 0
+    assert torch.equal(found.validation.images, data.train.images[rows])
+    (tmp_path / "run" / "config.toml").unlink()
+    assert not capsys.readouterr().err
+    found = asked(UncertaintyConfig(run=twice, device="cpu"), 10)
+    assert len(found.validation) == 100
+    assert f"validation-images: some may be made ones, since {tmp_path / 'run'}, which" in capsys.readouterr().err

@@ -16,7 +16,7 @@ from torch import nn
 from ukemi import data as data_room
 from ukemi.attacks.config import AttackConfig
 from ukemi.cli.attacking import bar
-from ukemi.cli.brought import BroughtConfig, brought, check_brought
+from ukemi.cli.brought import BroughtConfig, brought, check_brought, tell
 from ukemi.data import Data
 from ukemi.errors import UserError, field_called
 from ukemi.measures.uncertainty import attack_of, turned_by, validation_thresholds
@@ -226,7 +226,7 @@ def _check_profile(path: Path, model: nn.Module, source: Source, rate: float | N
 def _validation(config: UncertainConfig, data: Data) -> Data:
     """Images that are neither tested on nor, where the run kept some aside, trained on."""
     if config.run is not None:
-        trained = Run.plain_config_of(config.run, space=False)
+        trained = Run.plain_config_of(config.run if config.data else _unrepaired(config.run), space=False)
         changed = {name: getattr(config, name) for name in ("data", "data_folder", "size", "channels")}
         sets = load_sets(trained.model_copy(update={key: value for key, value in changed.items() if value is not None}))
         found = sets.train if sets.validation is None else sets.validation
@@ -236,6 +236,18 @@ def _validation(config: UncertainConfig, data: Data) -> Data:
         found = data_room.load(config.data, folder=config.data_folder, **told).train  # type: ignore[arg-type]
     chosen = fixed_subset(found, min(config.validation_images, len(found)), config.seed)
     return in_classes(chosen, data.classes)
+
+
+def _unrepaired(folder: Path) -> Path:
+    """The run that a repair began with: the repair's own images are in part made ones, which are not benign."""
+    trained = Run.plain_config_of(folder, space=False)
+    if trained.weights is None or Path(trained.data).parent != folder.resolve():
+        return folder
+    origin = trained.weights.parent
+    if (origin / "config.toml").exists():
+        return _unrepaired(origin)
+    tell(f"validation-images: some may be made ones, since {origin}, which {folder} repaired, is no run any more.")
+    return folder
 
 
 def _without(data: Data, validation: Data) -> Data:
