@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from ukemi import UserError, randomness
-from ukemi.data import Data
 from ukemi.models import MODELS, create
 from ukemi.randomness import Stream
 from ukemi.uncertainty import (
@@ -17,7 +16,6 @@ from ukemi.uncertainty import (
     dropouts_of,
     insert_dropout,
     measured,
-    uncertainty_of,
     with_dropout,
 )
 from ukemi.uncertainty.dropout import Masks, masked
@@ -251,28 +249,6 @@ def test_an_ensemble_gives_its_members_answers() -> None:
         Ensemble([*members, nn.Sequential(nn.Flatten(), nn.Linear(81, 4)).double()])(x, torch.arange(5))
 
 
-def test_metrics_of_data_are_those_of_its_batches(dropping: nn.Module, recognised: Data) -> None:
-    model = deepcopy(dropping).double()
-    data = recognised.take(torch.arange(60))
-    heard: list[tuple[int, int]] = []
-    source = DropoutPasses(model, 10)
-
-    class Doubled:
-        model, passes = source.model, source.passes
-
-        def __call__(self, images: Tensor, index: Tensor, *, turn: int = 0, shared: int = 1):  # type: ignore[no-untyped-def]
-            return source(images.double(), index, turn=turn, shared=shared)
-
-    found = uncertainty_of(Doubled(), data, report=lambda done, total: heard.append((done, total)))
-    batch = data.batch(torch.tensor([17]), "cpu")
-    alone = measured(source(batch.images.double(), batch.index))
-    assert float(found.vr[17]) == float(alone.vr[0]) and float(found.pe[17]) == pytest.approx(float(alone.pe[0]))
-    assert heard[-1] == (60, 60)
-    later = uncertainty_of(Doubled(), data, turn=3)
-    assert float(later.pe[17]) == pytest.approx(float(measured(source(batch.images.double(), batch.index, turn=3)).pe))
-    assert not torch.equal(later.pe, found.pe)
-
-
 def test_bad_input_is_named() -> None:
     plain = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
     with pytest.raises(UserError, match="dropout: Sequential has no dropout layer"):
@@ -308,13 +284,6 @@ def test_dropout_of_rate_zero_is_none() -> None:
     assert torch.allclose(found.drawn, whole(x, index).drawn, atol=1e-12)
     with pytest.raises(UserError, match="has no dropout layer with a rate above 0 and inserting one is forbidden"):
         with_dropout(model, 0.5, insert=False)
-
-
-def test_answers_that_are_not_finite_have_no_uncertainty(dropping: nn.Module, recognised: Data) -> None:
-    broken = deepcopy(dropping)
-    torch.nn.init.constant_(list(broken.parameters())[-1], torch.inf)
-    with pytest.raises(UserError, match="model: its answers to 3 of 3 images are not finite"):
-        uncertainty_of(DropoutPasses(broken, 2), recognised.take(torch.arange(3)))
 
 
 class Aside(nn.Module):

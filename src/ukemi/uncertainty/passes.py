@@ -26,6 +26,8 @@ PASSES = 50
 """T where none is given"""
 BLOCK = {"cpu": 32, "cuda": 4096}
 """images whose head is computed at once; their stochastic rows are many times that"""
+ANSWERS = {"cpu": 2**25, "cuda": 2**28}
+"""probabilities, T x images x classes, that are held at once where data are measured"""
 LINKED = {"cpu": 32, "cuda": 512}
 """images whose gradient is taken at once: all that they pass through is held meanwhile"""
 Report = Callable[[int, int], None]
@@ -187,7 +189,8 @@ def uncertainty_of(
     if not len(data):
         raise UserError("data: there is no image to ask about.")
     device = home_of(source.model)
-    block = 16 * BLOCK.get(device.type, BLOCK["cpu"])
+    block, answers = (most.get(device.type, most["cpu"]) for most in (BLOCK, ANSWERS))
+    block *= max(1, min(16, answers // (block * source.passes * max(1, len(data.classes)))))
 
     def measure(part: Data) -> Uncertainty:
         parts, done = [], 0
