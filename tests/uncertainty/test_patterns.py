@@ -75,6 +75,8 @@ def test_a_limit_that_parts_worse_than_none_is_no_threshold() -> None:
         found_thresholds(uncertain([0.4, 0.5], [0.0, 0.0]), uncertain([0.8, 0.9], [0.3, 0.5]))
     with pytest.raises(UserError, match=r"^vr-thresholds: attacked validation data are not higher than benign"):
         found_thresholds(uncertain([0.9, 0.8], [0.1, 0.2]), uncertain([0.4, 0.5], [0.0, 0.1]))
+    with pytest.raises(UserError, match=r"^pcs-thresholds: .* \(Youden's J is 0 at best\)"):
+        found_thresholds(uncertain([0.2, 0.8], [0.0, 0.0]), uncertain([0.2, 0.8], [0.5, 0.5]))
 
 
 def test_patterns_are_low_and_high_of_both() -> None:
