@@ -151,9 +151,10 @@ def test_a_member_that_counts_the_classes_otherwise_is_refused(capsys: pytest.Ca
         model = make_model(config, data.train, data.classes, None)
         write_checkpoint(Run.start(config).weights_path, model.state_dict(), {"classes": list(classes)})
     flags = ["uncertainty", "one", *GIVEN, "--images", "4", "--attacks", "fgsm", "--fuzzers", "--device", "cpu"]
-    assert run([*flags, "--ensemble", "other"]) == 2
-    assert "ensemble: other knows the classes" in capsys.readouterr().err
-    assert run([*flags, "--ensemble", "one"]) == 0
+    for path in ("", "/model.safetensors"):  # a run, or its weights alone
+        assert run([*flags, "--ensemble", f"other{path}"]) == 2
+        assert f"ensemble: other{path} knows the classes" in capsys.readouterr().err
+        assert run([*flags, "--ensemble", f"one{path}"]) == 0
 
 
 def test_generate_writes_a_set_that_uncertainty_reads(capsys: pytest.CaptureFixture[str]) -> None:

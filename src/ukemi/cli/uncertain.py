@@ -271,18 +271,25 @@ def _member(path: Path, model: nn.Module, data: Data) -> nn.Module:
     if path.is_dir():
         with field_called(f"ensemble: {path}", "model"):
             member, known = trained_model(Run(path), Run.plain_config_of(path, space=False), data)
-        if known.classes != data.classes:
-            raise UserError(
-                f"ensemble: {path} knows the classes {_few(known.classes)}, but the model {_few(data.classes)}; their"
-                " answers would not mean the same."
-            )
+        _check_classes(path, known.classes, data)
         return member
     member = deepcopy(model)
     try:
-        load_model(member, read_checkpoint(path), path)  # ours: weights at the end, or a checkpoint along the way
+        ours = read_checkpoint(path)  # weights at the end, or a checkpoint along the way
+        load_model(member, ours, path)
     except UserError:
         load_into(member, path)
+    else:
+        _check_classes(path, ours.values.get("classes", data.classes), data)  # a file of the history names none
     return member
+
+
+def _check_classes(path: Path, classes: Sequence[str], data: Data) -> None:
+    if tuple(classes) != data.classes:
+        raise UserError(
+            f"ensemble: {path} knows the classes {_few(classes)}, but the model {_few(data.classes)}; their answers"
+            " would not mean the same."
+        )
 
 
 def _few(names: Sequence[str]) -> str:
