@@ -189,6 +189,7 @@ def test_bad_input_is_one_sentence_before_any_work_and_writes_nothing(
     full = read_set(made / "test/generated.safetensors")
     write_set(tmp_path / "frozen.safetensors", replace(full, success=full.success & False))
     frozen, other = ["--transfer", str(tmp_path / "frozen.safetensors")], str(tmp_path / "other.safetensors")
+    vain = str(tmp_path / "vain.safetensors")
     monkeypatch.setattr("ukemi.cli.uncertain.turned", None)  # attacks: never reached
     monkeypatch.setattr("ukemi.repairs.uncertain.turned_by", None)
     for flags, said in (
@@ -197,7 +198,8 @@ def test_bad_input_is_one_sentence_before_any_work_and_writes_nothing(
         (["defend", own, "--attacks"], "there is nothing to defend against"),
         (["defend", own, "--attacks", "--sets", test], "attacks: without any, --pcs-thresholds"),
         (["defend", own, *GIVEN, *FEW, "--sets", str(tmp_path / "other.safetensors")], "made for another model"),
-        (["defend", own, "--sets", str(tmp_path / "vain.safetensors")], "vain.safetensors: there is no image"),
+        (["defend", own, "--sets", vain], f"sets: {vain}: there is no image in it that reached its pattern and goal."),
+        (["uncertainty", own, "--sets", test, vain], f"sets: {vain}: there is no image in it that reached"),
         (["defend", own, *GIVEN, *FEW, "--out", str(tmp_path / "other.safetensors/x")], "is a file; "),
         (["repair", "uncertainty", own, "--out", str(tmp_path / "other.safetensors/x")], "is a file; "),
         (["repair", "uncertainty"], "a run folder is needed"),

@@ -18,6 +18,7 @@ from ukemi.cli.uncertain import (
     check_uncertain,
     finds_thresholds,
     kept_of,
+    read_sets,
     set_name,
     shown,
     thresholds_of,
@@ -30,7 +31,7 @@ from ukemi.models.inference import home_of
 from ukemi.ranks import is_first
 from ukemi.spaces import space_of
 from ukemi.training.checkpoints import check_folder
-from ukemi.training.sets import AdversarialSet, as_data, fuzzed_set, read_set, weights_hash, write_set
+from ukemi.training.sets import AdversarialSet, fuzzed_set, weights_hash, write_set
 from ukemi.uncertainty import GUIDES, fuzz
 from ukemi.uncertainty.fuzzing import Guide
 
@@ -118,11 +119,7 @@ def _check(config: UncertaintyConfig) -> dict[str, AdversarialSet]:
             space_of(config.variants)
     if is_first():
         check_folder(_out(config))
-    with field_called("sets", "adversarial-set"):
-        saved = {set_name(path): read_set(path) for path in config.sets}
-        for one in saved.values():
-            as_data(one)
-    return saved
+    return read_sets({path: set_name(path) for path in config.sets})
 
 
 def _guides(config: UncertaintyConfig, found: Asked) -> dict[str, Guide]:

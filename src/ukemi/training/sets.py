@@ -237,10 +237,12 @@ def _made(path: Path, tensors: Mapping[str, Tensor], values: dict[str, Any]) -> 
 
 
 def as_data(found: AdversarialSet, *, fooling: bool = True) -> Data:
-    """The set as labelled images, with their identities: those that fool the origin model, or all."""
+    """The set as labelled images, with their identities: those that succeeded, which mostly is to fool the origin
+    model, or all."""
     rows = found.success.nonzero().flatten() if fooling else torch.arange(len(found))
     if not len(rows):
-        raise UserError("adversarial-set: there is no image in it" + (" that fools its model." if fooling else "."))
+        aim = "reached its pattern and goal" if found.attack == "generate" else "fools its model"
+        raise UserError("adversarial-set: there is no image in it" + (f" that {aim}." if fooling else "."))
     return Data(found.images[rows], found.labels[rows], found.classes, found.index[rows], found.identities)
 
 
