@@ -316,3 +316,17 @@ def test_pictures_keep_their_shape(browser: Any, tmp_path: Path) -> None:
     ratios = tab.eval_on_selector_all(".picture", "every => every.map(one => one.clientWidth / one.clientHeight)")
     tab.close()
     assert ratios and all(abs(ratio - 2.5) < 0.1 for ratio in ratios)
+
+
+def test_long_names_stay_within_their_cards(browser: Any, tmp_path: Path) -> None:
+    data = labelled(torch.rand(4, 1, 8, 8), torch.arange(4) % 2)
+    metrics = Uncertainty(torch.zeros(4).long(), *[torch.rand(4)] * 5, 10)
+    names = ("benign", "run/generated/LH-misclassified/generated.safetensors")
+    profile = Profile(Thresholds((0.5, 0.5), (0.2, 0.2)), tuple(Profiled(name, data, metrics) for name in names))
+    write_uncertainty(tmp_path, UncertaintyReport("a model", profile, 10, "dropout", "given", {"seed": 0}, "cpu", 1.0))
+    tab = browser.new_page(viewport={"width": 360, "height": 800})
+    tab.goto((tmp_path / "page.html").as_uri())
+    wide = tab.eval_on_selector_all(".gallery .how", "every => every.map(one => one.scrollWidth - one.clientWidth)")
+    whole = tab.evaluate("document.documentElement.scrollWidth")
+    tab.close()
+    assert wide and max(wide) <= 0 and whole <= 360
