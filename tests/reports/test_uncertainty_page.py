@@ -56,3 +56,24 @@ def test_a_limit_close_to_1_is_not_said_as_1(tmp_path: Path) -> None:
     assert "PCS at least 0.99993, VR" in str(pattern_table(own).caption)
     write_uncertainty(tmp_path, UncertaintyReport("a model", own, 10, "dropout", "given", {}, "cpu", 1.0))
     assert "PCS 0.99993, VR 0.2" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("source", "settings", "pcs", "vr"),
+    [
+        ("dropout", {}, "how far the first class is ahead of the second", "stochastic passes that disagree with it"),
+        (
+            "ensemble",
+            {"confidence": "max", "against": "mode"},
+            "the probability of the first class",
+            "members of the ensemble that disagree with what most of them say",
+        ),
+    ],
+)
+def test_the_page_says_what_pcs_and_vr_are_here(
+    source: str, settings: dict[str, str], pcs: str, vr: str, tmp_path: Path
+) -> None:
+    own = profile(Thresholds((0.5, 0.5), (0.2, 0.2)))
+    write_uncertainty(tmp_path, UncertaintyReport("a model", own, 10, source, "given", settings, "cpu", 1.0))
+    said = f"PCS is {pcs} in one certain pass; VR is the share of {vr}. High is"
+    assert said in (tmp_path / "page.html").read_text()

@@ -38,6 +38,8 @@ SAID = {
     "HL": "high PCS, low VR: sure, and steady",
     "HH": "high PCS, high VR: sure, but wavering",
 }
+PCS_IS = {"margin": "how far the first class is ahead of the second", "max": "the probability of the first class"}
+VR_COUNTS_FROM = {"prediction": "it", "mode": "what most of them say"}
 
 
 @dataclass(frozen=True)
@@ -196,11 +198,20 @@ def write_uncertainty(folder: Path, report: UncertaintyReport) -> None:
         pattern_columns=("images", *_shares(profile), "entropy, bits"),
         aurocs=_auroc_rows(profile),
         metrics=[name.upper() for name in METRICS],
+        meant=_meant(report),
         limits={"pcs": pcs, "vr": vr, "found_by": report.found_by},
         galleries=_galleries(report),
         settings=[("time", words.duration(report.seconds)), ("device", report.device), *flat(report.settings)],
     )
     write_whole(folder / "page.html", page.encode())
+
+
+def _meant(report: UncertaintyReport) -> str:
+    """What PCS and VR are here: there are several kinds of both."""
+    pcs = PCS_IS[report.settings.get("confidence", "margin")]
+    counted = VR_COUNTS_FROM[report.settings.get("against", "prediction")]
+    drawn = "members of the ensemble" if report.source == "ensemble" else "stochastic passes"
+    return f"PCS is {pcs} in one certain pass; VR is the share of {drawn} that disagree with {counted}."
 
 
 def _limits(thresholds: Thresholds) -> tuple[str, str]:
