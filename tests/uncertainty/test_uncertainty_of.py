@@ -1,15 +1,27 @@
 """The metrics of whole data sets: those of their batches, in bounded memory, of finite answers only."""
 
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from ukemi import UserError
 from ukemi.data import Data
-from ukemi.uncertainty import DropoutPasses, Sampled, measured, uncertainty_of
+from ukemi.uncertainty import (
+    DropoutPasses,
+    Ensemble,
+    Sampled,
+    Target,
+    Thresholds,
+    generate,
+    insert_dropout,
+    measured,
+    uncertainty_of,
+)
 
 
 def test_metrics_of_data_are_those_of_its_batches(dropping: nn.Module, recognised: Data) -> None:
@@ -69,3 +81,23 @@ def test_the_more_passes_and_classes_the_fewer_images_are_asked_at_once(passes: 
     names, index = tuple(map(str, range(classes))), torch.arange(600)
     uncertainty_of(source, Data(torch.zeros(600, 1, 1, 1), torch.zeros_like(index), names, index, 600))
     assert max(asked) == most and sum(asked) == 600
+
+
+def test_what_is_no_model_no_source_and_no_threshold_is_named(recognised: Data) -> None:
+    net: Any = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(784, 10))
+    no_model = "model: a torch.nn.Module is needed, but a str was given"
+    calls: list[tuple[Callable[[], object], str]] = [
+        (lambda: uncertainty_of(net, recognised), "source: a model was given; DropoutPasses"),
+        (lambda: generate(net, recognised, Target("HH", "kept", Thresholds(0.5, 0.5))), "source: a model was given"),  # type: ignore[arg-type]
+        (lambda: Ensemble(net), "ensemble: at least 2 models are needed"),
+        (lambda: Ensemble([net, "net"]), no_model),  # type: ignore[list-item]
+        (lambda: DropoutPasses("net"), no_model),  # type: ignore[arg-type]
+        (lambda: insert_dropout("net", 0.5), no_model),  # type: ignore[arg-type]
+        (lambda: Thresholds("high", 0.5), "pcs-thresholds: one number or two .* but 'high' was given"),  # type: ignore[arg-type]
+        (lambda: Thresholds((0.1, 0.5), None), "vr-thresholds: one number or two .* but None was given"),  # type: ignore[arg-type]
+    ]
+    for call, said in calls:
+        with pytest.raises(UserError, match=said):
+            call()
+    limits = Thresholds(torch.tensor([0.2, 0.4, 0.6]).quantile(0.5), np.float32(0.25))  # type: ignore[arg-type]
+    assert limits == Thresholds((float(np.float32(0.4)), float(np.float32(0.4))), (0.25, 0.25))

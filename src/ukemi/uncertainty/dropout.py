@@ -12,7 +12,7 @@ from ukemi import randomness
 from ukemi.activations.recording import eager
 from ukemi.errors import UserError
 from ukemi.models import check_head
-from ukemi.models.inference import scoring
+from ukemi.models.inference import check_module, scoring
 from ukemi.randomness import Stream
 
 WHOLE_MAPS: tuple[type[nn.Module], ...] = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.FeatureAlphaDropout)
@@ -26,6 +26,7 @@ INSERTED = "inserted_dropout"
 
 def dropouts_of(model: nn.Module) -> list[nn.Module]:
     """The dropout layers of a model, in the order in which it holds them."""
+    check_module(model)
     return [module for module in model.modules() if isinstance(module, KINDS)]
 
 
@@ -46,6 +47,7 @@ def insert_dropout(model: nn.Module, rate: float, images: Tensor | None = None) 
     """
     if not 0 < rate < 1:
         raise UserError(f"dropout: the rate should lie between 0 and 1, but {rate:g} was given.")
+    check_module(model)
     changed = deepcopy(model)
     classifier = _classifier(changed, images)
     dropout = nn.Dropout(rate)

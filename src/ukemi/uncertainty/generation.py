@@ -28,7 +28,7 @@ from ukemi.ranks import Ranks
 from ukemi.schema import Number, Schema
 from ukemi.uncertainty import pixels
 from ukemi.uncertainty.metrics import Sampled, Uncertainty, joined, measured
-from ukemi.uncertainty.passes import Ensemble, Source
+from ukemi.uncertainty.passes import Ensemble, Source, check_source
 from ukemi.uncertainty.targets import Target
 
 VALUES = {"cpu": 2**23, "cuda": 2**26}
@@ -210,6 +210,7 @@ def generate(
     far it is. A target that can't be reached ends after the budget, with the best that was seen. Each rank searches for
     its share of the images, and all know the whole."""
     told = settings or SearchSettings()
+    check_source(source)
     if not len(data):
         raise UserError("data: there is no image to search from.")
     with torch.inference_mode(False):  # a caller's: climbers need gradients

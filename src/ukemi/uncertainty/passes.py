@@ -16,7 +16,16 @@ from ukemi.activations.recording import eager
 from ukemi.data import Data, shared
 from ukemi.errors import UserError
 from ukemi.models import check_head
-from ukemi.models.inference import default_chunk, evaluating, home_of, logits, padded, rows_per_pass, scoring
+from ukemi.models.inference import (
+    check_module,
+    default_chunk,
+    evaluating,
+    home_of,
+    logits,
+    padded,
+    rows_per_pass,
+    scoring,
+)
 from ukemi.ranks import Ranks
 from ukemi.uncertainty.dropout import Masks, dropouts_of, drops, masked
 from ukemi.uncertainty.metrics import Against, Confidence, Sampled, Uncertainty, joined, measured
@@ -149,7 +158,10 @@ class Ensemble:
     """
 
     def __init__(self, models: Sequence[nn.Module]) -> None:
-        self.models, self.passes = tuple(models), at_least_two(len(models), "ensemble", "models")
+        self.models = (models,) if isinstance(models, nn.Module) else tuple(models)
+        for model in self.models:
+            check_module(model)
+        self.passes = at_least_two(len(self.models), "ensemble", "models")
 
     @property
     def model(self) -> nn.Module:
@@ -186,6 +198,7 @@ def uncertainty_of(
 ) -> Uncertainty:
     """The metrics of every image of `data`, on the CPU, in bounded memory; `report(done, total)` hears of progress.
     Each rank asks about its share, and all know the whole."""
+    check_source(source)
     if not len(data):
         raise UserError("data: there is no image to ask about.")
     device = home_of(source.model)
@@ -204,6 +217,11 @@ def uncertainty_of(
         return joined(parts)
 
     return shared(data, ranks, measure, joined)
+
+
+def check_source(source: object) -> None:
+    if isinstance(source, nn.Module):
+        raise UserError("source: a model was given; DropoutPasses(model) or Ensemble([model, …]) asks it often.")
 
 
 def _check_finite(sampled: Sampled) -> None:

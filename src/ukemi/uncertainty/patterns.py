@@ -36,10 +36,15 @@ class Thresholds:
 
 def limits_of(name: str, given: float | Sequence[float]) -> tuple[float, float]:
     """One number or two in (0, 1], in order, as a pair."""
-    values = (given,) if isinstance(given, int | float) else tuple(given)
+    try:
+        values = torch.as_tensor(given, dtype=torch.float64).flatten().tolist()
+    except (TypeError, ValueError, RuntimeError):
+        raise UserError(
+            f"{name}-thresholds: one number or two (low, high) are needed, but {given!r} was given."
+        ) from None
     if len(values) not in (1, 2):
         raise UserError(f"{name}-thresholds: one number or two (low, high) are needed, but {len(values)} were given.")
-    low, high = float(values[0]), float(values[-1])
+    low, high = values[0], values[-1]
     if not (0 < low <= 1 and 0 < high <= 1):
         raise UserError(f"{name}-thresholds: they should lie above 0 and up to 1, but {low:g} and {high:g} were given.")
     if low > high:
