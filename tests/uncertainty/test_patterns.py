@@ -1,7 +1,7 @@
 """Patterns, thresholds and AUROC beside slow references; calibration beside its definition."""
 
 from itertools import pairwise
-from math import log2, sqrt
+from math import isnan, log2, sqrt
 
 import pytest
 import torch
@@ -42,7 +42,8 @@ def test_auroc_is_the_share_of_pairs_in_order(negative: list[float], positive: l
 def test_every_metric_is_judged_by_its_own_direction() -> None:
     benign, attacked = uncertain([0.9, 0.8], [0.0, 0.1]), uncertain([0.1, 0.2], [0.5, 0.6])
     assert aurocs(benign, attacked) == {"pcs": 1.0, "vr": 1.0, "pe": 0.5, "mi": 0.5}
-    assert auroc(torch.tensor([1.0]), torch.tensor([])) != auroc(torch.tensor([1.0]), torch.tensor([]))
+    assert isnan(auroc(torch.tensor([1.0]), torch.tensor([])))
+    assert isnan(auroc(torch.tensor([torch.nan, 0.3]), torch.tensor([0.5])))
 
 
 @given(VALUES, VALUES)
@@ -151,3 +152,19 @@ def test_calibration_of_nothing_is_an_error() -> None:
         reliability(torch.tensor([]), torch.tensor([]))
     with pytest.raises(UserError, match="bins: at least 1"):
         reliability(torch.tensor([0.5]), torch.tensor([True]), 0)
+
+
+@pytest.mark.parametrize(
+    ("confidence", "said"),
+    [
+        ([0.5, torch.nan], "probabilities in"),
+        ([0.5, 7.3], "are they logits"),
+        ([0.5, -0.1], "probabilities in"),
+        ([0.5], "one number for each answer that is right or wrong is needed, but .1. and .2. were given"),
+    ],
+)
+def test_what_is_no_confidence_is_named(confidence: list[float], said: str) -> None:
+    """A NaN counted as no gap at all."""
+    with pytest.raises(UserError, match=f"^confidence: .*{said}"):
+        expected_calibration_error(torch.tensor(confidence), torch.tensor([True, False]))
+    assert expected_calibration_error(torch.tensor([1 + 1e-6]), torch.tensor([True])) == pytest.approx(1e-6, rel=0.1)

@@ -8,6 +8,8 @@ from torch import Tensor
 from ukemi.errors import UserError
 
 BINS = 15
+ROUNDED = 1e-3
+"""how far above 1 the rounding of a softmax may take a probability"""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,13 @@ def reliability(confidence_N: Tensor, right_N: Tensor, bins: int = BINS) -> Reli
         raise UserError(f"bins: at least 1 is needed, but {bins} was given.")
     if len(confidence_N) == 0:
         raise UserError("confidence: there is no answer to sort into bins.")
+    if confidence_N.shape != right_N.shape:
+        given = f"{list(confidence_N.shape)} and {list(right_N.shape)}"
+        raise UserError(
+            f"confidence: one number for each answer that is right or wrong is needed, but {given} were given."
+        )
+    if not bool(((confidence_N >= 0) & (confidence_N <= 1 + ROUNDED)).all()):
+        raise UserError("confidence: probabilities in [0, 1] are needed, but some lie outside (are they logits?).")
     confidence_N, right_N = confidence_N.double(), right_N.double()
     edges = torch.arange(1, bins, dtype=torch.float64, device=confidence_N.device) / bins
     at_N = torch.bucketize(confidence_N, edges)

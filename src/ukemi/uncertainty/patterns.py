@@ -149,12 +149,13 @@ def shares_of(found: Uncertainty, thresholds: Thresholds) -> Shares:
 
 
 def auroc(negative_N: Tensor, positive_M: Tensor) -> float:
-    """How often a positive's value is higher than a negative's, ties half: the area under the ROC curve, by ranks.
+    """How often a positive's value is higher than a negative's, ties half: the area under the ROC curve, by ranks. NaN
+    without any, and where one is NaN.
 
     >>> auroc(torch.tensor([0.1, 0.4]), torch.tensor([0.4, 0.8]))
     0.875
     """
-    if not len(negative_N) or not len(positive_M):
+    if not len(negative_N) or not len(positive_M) or bool(torch.cat([negative_N, positive_M]).isnan().any()):
         return float("nan")
     low, high = negative_N.double().sort().values, positive_M.double()
     wins = torch.searchsorted(low, high, right=False).double() + torch.searchsorted(low, high, right=True).double()
