@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -132,6 +133,10 @@ def test_repair_uncertainty_trains_measures_and_says_so(
     told = Run.config_of(tmp_path / "w")
     assert told.objective.first == 5400 and told.objective.partners == "group"  # type: ignore[union-attr]
     assert about["repeats"] == round(5400 / 3 / success)
+    kept, stored = read_set(Path(train_set)), np.load(tmp_path / "w/data.npz")
+    images, labels = stored["x_train"][5400:].reshape(-1, success, 784), stored["y_train"][5400:].reshape(-1, success)
+    assert len(images) == about["repeats"] and (labels == kept.labels[kept.success].numpy()).all()
+    assert (images == (255 * kept.images[kept.success]).round().flatten(1).numpy()).all()
     more = ["--variant", "with-original", "--samples", str(success - 1), "--share", "0.1", "--learning-rate", "0.003"]
     assert run(["repair", "uncertainty", str(made / "run"), *flags, *more, "--out", str(tmp_path / "o")]) == 0
     other = Run.config_of(tmp_path / "o")

@@ -85,6 +85,15 @@ def test_mutants_are_drawn_one_by_one_with_each_weights_own_deviation(net: nn.Mo
     assert not [kept for kept in vars(detector).values() if isinstance(kept, Tensor | dict | list)]
 
 
+def test_layers_of_one_shape_have_noise_of_their_own(coloured: tuple[nn.Module, Data]) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(192, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    detector, weights = Mutating(net, coloured[1], 2), net.state_dict()
+    mutant = detector.mutant(0)
+    first, second = ((mutant[name] - weights[name]) / weights[name].std() for name in ("3.weight", "5.weight"))
+    assert not torch.allclose(first, second, atol=1e-2 * detector.size)
+
+
 def test_the_classifier_tells_apart_what_it_learned_from(net: nn.Module, benign: Data, adversarial: Data) -> None:
     detector = Classifying(net, benign, adversarial)
     pixels = (data.batch(torch.arange(len(data)), "cpu").images for data in (benign, adversarial))

@@ -47,6 +47,12 @@ def test_linked_passes_are_the_passes(source: Source) -> None:
     assert source.linked_rows(images) >= 1
 
 
+def test_the_more_passes_the_fewer_images_are_climbed_at_once() -> None:
+    """All that they pass through is held: 3 x 2^17 numbers of 16 pixels each."""
+    images = torch.rand(2, 1, 4, 4)
+    assert [DropoutPasses(Gap(), passes).linked_rows(images) for passes in (50, 3000, 30_000)] == [32, 8, 1]
+
+
 @pytest.mark.parametrize("pattern", ["LL", "LH", "HL", "HH"])
 @pytest.mark.parametrize("goal", ["kept", "misclassified"])
 def test_a_slope_is_that_of_finite_differences(source: Source, pattern: str, goal: str) -> None:

@@ -26,7 +26,7 @@ from ukemi.uncertainty import (
     natural,
     uncertainty_of,
 )
-from ukemi.uncertainty.generation import CHECK, CONFIRM, MakerOf, PixelMaker, _Search
+from ukemi.uncertainty.generation import CHECK, CONFIRM, _Search
 from ukemi.uncertainty.patterns import PATTERNS, patterns_of
 from ukemi.uncertainty.pixels import between, exchanged, mutated, noisy, rows_of
 
@@ -380,31 +380,13 @@ def test_the_best_so_far_is_kept_and_luck_is_taken_back(dropping: nn.Module, see
     assert torch.equal(found.images[[0, 3]], made[2, [0, 3], 1]) and torch.equal(found.images[1], made[0, 1, 0])
 
 
-def test_the_fittest_live_on_unchanged(seeds: Data) -> None:
-    images, _, index = _rows(seeds)
-    fitness = torch.rand(6, 10, generator=torch.Generator().manual_seed(0)).double()
-    settings = SearchSettings(population=10, elite=3, epsilon=0.1, climbers=2)
-    for made in (PixelMaker, natural(T3)):
-        maker = made(images, index, settings, 0)
-        codes = maker.first(10)
-        best = rows_of(codes, fitness.argsort(1, descending=True)[:, :3])
-        children = maker.children(codes, fitness, 1, torch.ones_like)
-        assert children.shape == codes.shape and torch.equal(children[:, :3], best)
-        assert not any(torch.equal(children[:, at], codes[:, at]) for at in range(3, 10))
-
-
-@pytest.mark.parametrize("made", [PixelMaker, natural(T3)])
-def test_how_often_an_end_is_drawn_can_be_said(made: MakerOf, seeds: Data) -> None:
-    images, _, index = _rows(seeds)
-    codes = made(images, index, SearchSettings(), 0).first(20)
-    shares = []
-    for edge in (0.0, 0.99):
-        settings = SearchSettings(epsilon=0.1, edge=edge, mutation=1.0, climbers=0)
-        child = made(images, index, settings, 0).children(codes, torch.zeros(6, 20).double(), 1, torch.ones_like)[:, 5:]
-        ends = (child == child.amax((0, 1))) | (child == child.amin((0, 1)))
-        fresh = (child[:, :, None] != codes[:, None]).all(2)
-        shares.append(float((ends & fresh).double().mean()))
-    assert shares[0] < 0.3 * shares[1]
+def test_what_was_made_is_measured_in_the_targets_kinds(dropping: nn.Module, seeds: Data) -> None:
+    source, target = DropoutPasses(dropping, 10), Target("LH", "kept", LIMITS, "max", "mode")
+    made = generate(source, seeds, target, SearchSettings(population=6, generations=3, epsilon=0.3))
+    sampled = source(made.images, made.index, turn=CONFIRM)
+    kinds, usual = measured(sampled, "max", "mode"), measured(sampled)
+    assert torch.allclose(made.metrics.pcs, kinds.pcs) and torch.equal(made.metrics.vr, kinds.vr)
+    assert not torch.allclose(kinds.pcs, usual.pcs)
 
 
 def test_no_image_is_said(dropping: nn.Module, recognised: Data) -> None:

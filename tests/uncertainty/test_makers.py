@@ -1,0 +1,58 @@
+"""How individuals come to be: who lives on, who are parents, what is drawn; pixels and natural variations alike."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from ukemi import T3
+from ukemi.data import Data
+from ukemi.uncertainty import SearchSettings, natural
+from ukemi.uncertainty.generation import MakerOf, PixelMaker
+from ukemi.uncertainty.pixels import rows_of
+
+
+@pytest.fixture(scope="module")
+def seeds(recognised: Data) -> Data:
+    return recognised.take(torch.arange(6))
+
+
+def _rows(data: Data) -> tuple[Tensor, Tensor, Tensor]:
+    batch = data.batch(torch.arange(len(data)), "cpu")
+    return batch.images, batch.labels, batch.index
+
+
+def test_the_fittest_live_on_unchanged(seeds: Data) -> None:
+    images, _, index = _rows(seeds)
+    fitness = torch.rand(6, 10, generator=torch.Generator().manual_seed(0)).double()
+    settings = SearchSettings(population=10, elite=3, epsilon=0.1, climbers=2)
+    for made in (PixelMaker, natural(T3)):
+        maker = made(images, index, settings, 0)
+        codes = maker.first(10)
+        best = rows_of(codes, fitness.argsort(1, descending=True)[:, :3])
+        children = maker.children(codes, fitness, 1, torch.ones_like)
+        assert children.shape == codes.shape and torch.equal(children[:, :3], best)
+        assert not any(torch.equal(children[:, at], codes[:, at]) for at in range(3, 10))
+
+
+@pytest.mark.parametrize("made", [PixelMaker, natural(T3)])
+def test_every_generation_chooses_its_parents_anew(made: MakerOf, seeds: Data) -> None:
+    images, _, index = _rows(seeds)
+    fitness = torch.rand(6, 10, generator=torch.Generator().manual_seed(0)).double()
+    # of pixels a child is then its first parent
+    maker = made(images, index, SearchSettings(population=10, elite=0, climbers=0, exchange=0, mutation=0), 0)
+    first, again, later = (maker.children(maker.first(10), fitness, at, torch.ones_like) for at in (1, 1, 2))
+    assert torch.equal(first, again) and not torch.equal(first, later)
+
+
+@pytest.mark.parametrize("made", [PixelMaker, natural(T3)])
+def test_how_often_an_end_is_drawn_can_be_said(made: MakerOf, seeds: Data) -> None:
+    images, _, index = _rows(seeds)
+    codes = made(images, index, SearchSettings(), 0).first(20)
+    shares = []
+    for edge in (0.0, 0.99):
+        settings = SearchSettings(epsilon=0.1, edge=edge, mutation=1.0, climbers=0)
+        child = made(images, index, settings, 0).children(codes, torch.zeros(6, 20).double(), 1, torch.ones_like)[:, 5:]
+        ends = (child == child.amax((0, 1))) | (child == child.amin((0, 1)))
+        fresh = (child[:, :, None] != codes[:, None]).all(2)
+        shares.append(float((ends & fresh).double().mean()))
+    assert shares[0] < 0.3 * shares[1]
