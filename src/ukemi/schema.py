@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from fractions import Fraction
 from math import isfinite
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 import tyro
 from pydantic import (
@@ -134,6 +134,11 @@ class Schema(BaseModel):
             super().__init__(**values)
         except ValidationError as error:
             raise UserError(sentence(error, self.place, type(self).model_fields)) from None
+
+    @classmethod
+    def taken_from(cls, other: "Schema", **changes: Any) -> Self:
+        """This schema's fields as another one has them, with some of them changed."""
+        return cls(**{name: getattr(other, name) for name in cls.model_fields} | changes)
 
     @classmethod
     def __pydantic_init_subclass__(cls, **options: Any) -> None:

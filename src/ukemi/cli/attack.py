@@ -7,7 +7,7 @@ from pydantic import Field
 from rich.console import Console
 
 from ukemi import reports
-from ukemi.attacks.config import AttackSettings
+from ukemi.attacks.config import AttackConfig, AttackSettings
 from ukemi.cli.attacking import STYX, attacked, bar
 from ukemi.cli.brought import BroughtConfig, brought, check_brought, few_of
 from ukemi.cli.parse import parse
@@ -47,7 +47,7 @@ class AttackCommandConfig(AttackSettings, BroughtConfig):
 def run(arguments: list[str]) -> int:
     config = parse(AttackCommandConfig, arguments, "attack")
     _check(config)
-    told = config.chosen_attack()
+    told = AttackConfig.taken_from(config)
     recorder = Recorder(told.made(config.seed))
     with measuring(config.device) as (ranks, device):
         with ranks.together():

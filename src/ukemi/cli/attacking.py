@@ -49,11 +49,11 @@ def attacks_of(flags: AttackSettings, epsilons: Sequence[float] = ()) -> Grid:
             raise UserError(f"{given[0].replace('_', '-')}: the grid styx brings its own settings.")
         return [(group, config) for group, configs in styx_grid().items() for config in configs]
     if not epsilons:
-        return [("", flags.chosen_attack())]
+        return [("", AttackConfig.taken_from(flags))]
     if flags.epsilon is not None:
         raise UserError("epsilons: give --epsilon or --epsilons, not both.")
     with field_called("epsilons", "epsilon"):
-        return [("", flags.chosen_attack(epsilon=epsilon)) for epsilon in sorted(set(epsilons))]
+        return [("", AttackConfig.taken_from(flags, epsilon=epsilon)) for epsilon in sorted(set(epsilons))]
 
 
 def attacked_by(

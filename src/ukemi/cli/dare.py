@@ -53,9 +53,6 @@ class DareConfig(Dare):
     device: str | None = None
     """cpu, cuda, cuda:1; default: as the run says."""
 
-    def told(self) -> Dare:
-        return Dare(**{name: getattr(self, name) for name in Dare.model_fields})
-
 
 class NullConfig(Schema):
     """Makes the null control of a repair: the same run, changed as much, to no purpose.
@@ -98,7 +95,7 @@ def run_dare(config: DareConfig) -> Run:
 
 def _repaired(config: DareConfig, run: Run) -> Run:
     """The new run; one that was made from the same weights by the same settings before is taken up."""
-    told, found = config.told(), Run(folder_for(run, config.out, config.variant))
+    told, found = Dare.taken_from(config), Run(folder_for(run, config.out, config.variant))
     if (found.folder / REPAIR).exists() and found.weights_path.exists():
         with field_called("out", "run"):
             about = read_about(found)

@@ -64,7 +64,7 @@ def run(arguments: list[str]) -> int:
     config = parse(GenerateConfig, arguments, "generate")
     _check(config)
     began = monotonic()
-    settings = SearchSettings(**{name: getattr(config, name) for name in SearchSettings.model_fields})
+    settings = SearchSettings.taken_from(config)
     maker = natural(space_of(config.space)) if config.generator == "natural" else PixelMaker
     with asked_on_ranks(config, config.images) as found:
         seeds = recognised(found)
