@@ -87,8 +87,7 @@ def _out(config: AttackCommandConfig) -> Path:
     """A folder per attack and part: a set is not written over by another."""
     part = "" if config.split == "test" else f"-{config.split}"
     name = "" if config.attack == "pgd" and not part else f"-{config.attack}"
-    own = Path(f"attack{name}{part}".replace(":", "."))
-    return config.out or (own if config.run is None else config.run / own)
+    return config.out or config.folder / f"attack{name}{part}".replace(":", ".")
 
 
 def _check(config: AttackCommandConfig) -> None:

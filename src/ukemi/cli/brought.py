@@ -55,6 +55,11 @@ class BroughtConfig(Schema):
     split: Literal["test", "train", "all"] = "test"
     """Which part of the data is measured; all: both, where the data have no test part of their own."""
 
+    @property
+    def folder(self) -> Path:
+        """Where a command's own folder lies, unless another is asked for: in the run's, or in the current one."""
+        return self.run or Path()
+
 
 @dataclass(frozen=True)
 class Brought:

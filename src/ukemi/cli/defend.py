@@ -94,7 +94,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _out(config: DefendConfig) -> Path:
-    return config.out or (Path("defended") if config.run is None else config.run / "defended")
+    return config.out or config.folder / "defended"
 
 
 def _check(config: DefendConfig) -> dict[str, AdversarialSet]:

@@ -148,9 +148,8 @@ def run(arguments: list[str]) -> int:
 
 
 def _out(config: EvaluateConfig) -> Path:
-    if config.out is not None or config.run is None:
-        return config.out or Path("evaluation")
-    return config.run / ("evaluation" if config.split == "test" else f"evaluation-{config.split}")
+    part = "" if config.split == "test" or config.run is None else f"-{config.split}"
+    return config.out or config.folder / f"evaluation{part}"
 
 
 def _checked(config: EvaluateConfig) -> dict[str, float]:

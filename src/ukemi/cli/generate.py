@@ -104,8 +104,7 @@ def run(arguments: list[str]) -> int:
 
 def _out(config: GenerateConfig) -> Path:
     part = "" if config.split == "test" else f"-{config.split}"
-    name = Path("generated") / f"{config.pattern.upper()}-{config.goal}{part}"
-    return config.out or (name if config.run is None else config.run / name)
+    return config.out or config.folder / "generated" / f"{config.pattern.upper()}-{config.goal}{part}"
 
 
 def _check(config: GenerateConfig) -> None:

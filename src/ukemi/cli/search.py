@@ -106,7 +106,7 @@ def method_of(text: str) -> AugmenterConfig:
 
 
 def _out(config: SearchConfig) -> Path:
-    return config.out or (Path("search") if config.run is None else config.run / "search")
+    return config.out or config.folder / "search"
 
 
 def _checked(config: SearchConfig) -> dict[str, Method]:

@@ -73,7 +73,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _out(config: SelfcheckConfig) -> Path:
-    return config.out or (Path("selfcheck") if config.run is None else config.run / "selfcheck")
+    return config.out or config.folder / "selfcheck"
 
 
 def _check(config: SelfcheckConfig) -> None:

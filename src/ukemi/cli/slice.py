@@ -97,7 +97,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _out(config: SliceConfig) -> Path:
-    return config.out or (Path("slices") if config.run is None else config.run / "slices")
+    return config.out or config.folder / "slices"
 
 
 def _check(config: SliceConfig) -> None:

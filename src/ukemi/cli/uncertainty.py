@@ -107,7 +107,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _out(config: UncertaintyConfig) -> Path:
-    return config.out or (Path("uncertainty") if config.run is None else config.run / "uncertainty")
+    return config.out or config.folder / "uncertainty"
 
 
 def _check(config: UncertaintyConfig) -> dict[str, AdversarialSet]:
