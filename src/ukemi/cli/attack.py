@@ -8,7 +8,8 @@ from rich.console import Console
 
 from ukemi import reports
 from ukemi.attacks.config import AttackConfig, AttackSettings
-from ukemi.cli.attacking import STYX, attacked, bar
+from ukemi.cli.attacking import STYX, attacked
+from ukemi.cli.bars import bar
 from ukemi.cli.brought import BroughtConfig, brought, check_brought, few_of
 from ukemi.cli.parse import parse
 from ukemi.data import is_shared

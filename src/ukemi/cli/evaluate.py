@@ -13,7 +13,8 @@ from torch import nn
 
 from ukemi import reports
 from ukemi.attacks.config import AttackSettings
-from ukemi.cli.attacking import attacked_by, attacks_of, bar, set_of, transferred
+from ukemi.cli.attacking import attacked_by, attacks_of, set_of, transferred
+from ukemi.cli.bars import bar
 from ukemi.cli.brought import BroughtConfig, brought, check_brought, few_of
 from ukemi.cli.parse import parse
 from ukemi.data import Data

@@ -8,7 +8,7 @@ from pydantic import Field
 from rich.console import Console
 
 from ukemi import reports
-from ukemi.cli.attacking import bar
+from ukemi.cli.bars import bar
 from ukemi.cli.parse import parse
 from ukemi.cli.uncertain import (
     UncertainConfig,

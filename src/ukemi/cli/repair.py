@@ -7,8 +7,8 @@ from typing import Annotated
 import tyro
 from pydantic import Field
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from ukemi.cli.bars import progress
 from ukemi.cli.brought import tell
 from ukemi.cli.dare import DareConfig, NullConfig, models_and_test, run_dare, run_null
 from ukemi.cli.enhance import EnhanceConfig, run_enhance
@@ -124,16 +124,13 @@ def _adversarial(config: AdversarialConfig) -> int:
 def _retrain(config: RetrainConfig) -> int:
     if config.run is None:
         raise UserError("repair: a run folder is needed: ukemi repair retrain RUN.")
-    columns = (TextColumn("search"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    shown = Console(stderr=True)
-    # transient, and only on a terminal: where it ends in a mistake, that sentence stands alone
-    with Progress(*columns, console=shown, transient=True, disable=not shown.is_terminal) as progress:
-        task = progress.add_task("search", total=None)
+    with progress() as shown:
+        task = shown.add_task("search", total=None)
 
         def told(done: int, total: int) -> None:
-            progress.update(task, completed=done, total=total)
+            shown.update(task, completed=done, total=total)
             if done == total:
-                progress.stop()  # the training that follows has a bar of its own
+                shown.stop()  # the training that follows has a bar of its own
 
         done = retrain(Run(config.run), epochs=config.epochs, out=config.out, device=config.device, report=told)
     console = Console(highlight=False, markup=False, soft_wrap=True)

@@ -5,21 +5,19 @@ from time import monotonic
 
 from pydantic import Field
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-from torch import nn
 
 from ukemi import reports
 from ukemi.augmenters import AUGMENTERS, AugmenterConfig
+from ukemi.cli.bars import bar
 from ukemi.cli.brought import BroughtConfig, brought, check_brought
 from ukemi.cli.evaluate import check_grid, varied_in_runs_own
 from ukemi.cli.parse import parse
-from ukemi.data import Data
 from ukemi.errors import UserError
-from ukemi.measures import SearchQuality, search_quality
+from ukemi.measures import search_quality
 from ukemi.measures.inner import SEARCHES, Method
 from ukemi.models.check_head import PROBABILITIES
 from ukemi.schema import Fixed, value_of
-from ukemi.spaces import Gene, Space
+from ukemi.spaces import Gene
 from ukemi.training.checkpoints import check_folder
 from ukemi.training.config import device_of
 from ukemi.training.setup import fixed_subset
@@ -72,7 +70,17 @@ def run(arguments: list[str]) -> int:
     data = fixed_subset(given.data, min(config.images, len(given.data)), config.seed)
     began = monotonic()
     seeds = range(config.seed, config.seed + config.seeds)
-    found = _measured(given.model, data, space, methods, config.generations, config.grid or config.levels, seeds)
+    with bar("search") as report:
+        found = search_quality(
+            given.model,
+            data,
+            space,
+            methods,
+            generations=config.generations,
+            grid=config.grid or config.levels,
+            seed=seeds,
+            report=report,
+        )
     out = _out(config)
     reports.write_search(
         out,
@@ -121,23 +129,3 @@ def _checked(config: SearchConfig) -> dict[str, Method]:
     check_grid(config)
     check_folder(_out(config))
     return methods
-
-
-def _measured(
-    model: nn.Module,
-    data: Data,
-    space: Space,
-    methods: dict[str, Method],
-    generations: int,
-    grid: int | str,
-    seeds: range,
-) -> SearchQuality:
-    """The search with a progress bar."""
-    columns = (TextColumn("search"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("search", total=None)
-
-        def told(done: int, total: int) -> None:
-            progress.update(task, completed=done, total=total)
-
-        return search_quality(model, data, space, methods, generations=generations, grid=grid, seed=seeds, report=told)

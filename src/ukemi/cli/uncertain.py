@@ -15,7 +15,7 @@ from torch import nn
 
 from ukemi import data as data_room
 from ukemi.attacks.config import AttackConfig
-from ukemi.cli.attacking import bar
+from ukemi.cli.bars import bar
 from ukemi.cli.brought import BroughtConfig, brought, check_brought
 from ukemi.data import Data
 from ukemi.errors import UserError, field_called
