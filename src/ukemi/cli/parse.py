@@ -22,10 +22,10 @@ AnySchema = TypeVar("AnySchema", bound=Schema)
 FILE = "--config FILE.toml reads settings from a file; flags come on top."
 
 
-def parse(schema: type[AnySchema], arguments: Sequence[str], command: str, about: str = "") -> AnySchema:
+def parse(schema: type[AnySchema], arguments: Sequence[str], command: str) -> AnySchema:
     """The schema filled from `--config FILE` first and the flags second. A wrong flag ends the process with 2."""
     tables, rest = _config(arguments)
-    about = about or cleandoc(schema.__doc__ or "")
+    about = cleandoc(schema.__doc__ or "")
     return fill(schema, tables, rest, command, f"{about}\n\n{FILE}" if schema.model_fields else about)
 
 

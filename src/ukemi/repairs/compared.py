@@ -37,14 +37,14 @@ Columns = dict[str, Column]
 
 
 def columns_of(
-    model: nn.Module, data: Data, frozen: Mapping[str, Data], attacks: Mapping[str, AttackConfig], *, seed: int = 0
+    model: nn.Module, data: Data, frozen: Mapping[str, Data], attacks: Mapping[str, AttackConfig]
 ) -> Columns:
     """How the model recognises `data` as they are, the saved adversarial images `frozen`, and `data` under `attacks`
     made for this very model: an attack with a budget leaves recognised images, one without gives distances."""
     found = {"clean": Column("clean", _recognised(model, data))}
     found |= {f"frozen {name}": Column("frozen", _recognised(model, one)) for name, one in frozen.items()}
     for name, config in attacks.items():
-        hit = under_attack(model, data, config.made(seed))
+        hit = under_attack(model, data, config.made(0))
         if config.epsilon is None:
             found[f"white-box {name}"] = Column("white-box", distances(hit), "distance")
         else:

@@ -74,15 +74,12 @@ def enhance(
     *,
     out: Path | None = None,
     device: str | None = None,
-    quiet: bool = False,
-    frozen: dict[str, Data] | None = None,
     report: Told | None = None,
 ) -> Enhanced:
     """Trains a run's model further on what succeeded in `sets`, into a new run folder, and measures both.
 
     Sets must come from the training part: a model that had trained on what was made of test images would know them.
-    `frozen` hands in the images of the calibration rate by attack, where they are known already. `device` takes the
-    place of the run's own.
+    `device` takes the place of the run's own.
     """
     told = told or Enhance()
     say = report or (lambda what: None)
@@ -102,9 +99,8 @@ def enhance(
             check_set(kept[path], test, model)
             as_data(kept[path])
     model, few = model.to(home), fixed_subset(test, min(told.images, len(test)), config.seed)
-    if frozen is None:
-        say("attacks on the model")
-        frozen = _frozen(told, kept, model, few, config.seed)
+    say("attacks on the model")
+    frozen = _frozen(told, kept, model, few, config.seed)
     say("measures before")
     options = {"epsilon": told.epsilon, "seed": config.seed}
     before = standing_of(model, test, few, frozen, **options)  # type: ignore[arg-type]
@@ -129,7 +125,7 @@ def enhance(
         objective=objective,
     )
     write_npz(folder / "data.npz", images, labels, test)
-    finished = train(more, quiet=quiet)
+    finished = train(more)
     say("measures after")
     repaired = trained_model(finished, more, test)[0].to(home)
     after = standing_of(repaired, test, few, frozen, **options)  # type: ignore[arg-type]

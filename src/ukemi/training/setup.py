@@ -79,9 +79,9 @@ def make_model(config: TrainConfig, data: Data, classes: Sequence[str], weights:
     return model
 
 
-def pixel_statistics(data: Data, most: int = 10_000) -> tuple[list[float], list[float]]:
+def pixel_statistics(data: Data) -> tuple[list[float], list[float]]:
     """Mean and deviation of each channel over the first images."""
-    pixels = as_float(data.images[torch.arange(min(most, len(data)))]).double()
+    pixels = as_float(data.images[torch.arange(min(10_000, len(data)))]).double()
     deviation = pixels.std((0, 2, 3)).clamp(min=1e-3)
     return pixels.mean((0, 2, 3)).tolist(), deviation.tolist()
 
