@@ -14,9 +14,9 @@ from ukemi.errors import UserError, field_called
 from ukemi.models.inference import home_of
 from ukemi.randomness import Stream
 from ukemi.repairs.mining import Mined, Report
-from ukemi.repairs.more import about_further, free_folder, further, pixels, write_about, write_npz
+from ukemi.repairs.more import free_folder, further, pixels, train_further
 from ukemi.repairs.tuning import Score, Tuned, search_grid
-from ukemi.training import Run, train
+from ukemi.training import Run
 from ukemi.training.sets import as_data, check_set, read_set
 from ukemi.training.setup import in_classes, load_sets, trained_model
 
@@ -54,20 +54,17 @@ def fine_tune(
     told = further(
         config,
         run,
-        folder / "data.npz",
         folder,
         epochs=epochs,
         learning_rate=learning_rate,
         batch_size=batch_size,
         optimiser="adam",
         weight_decay=0,
-        seed=config.seed,
     )
-    write_npz(folder / "data.npz", images, torch.cat([part.labels for part in parts]), test)
+    labels = torch.cat([part.labels for part in parts])
     about = {"repair": "adversarial", "sets": [str(path) for path in sets], "clean": clean, "samples": len(images)}
     about["splits"] = sorted({split for _, split in read})
-    write_about(folder, about | about_further(run, model, told, len(images)))
-    return train(told, quiet=quiet)
+    return train_further(told, run, model, images, labels, test, about, quiet=quiet)
 
 
 def _read(path: Path, model: torch.nn.Module, test: Data) -> tuple[Data, str]:

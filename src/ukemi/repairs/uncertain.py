@@ -16,7 +16,17 @@ from ukemi.measures.uncertainty import attack_of, turned_by
 from ukemi.objectives import GroupedMixup
 from ukemi.randomness import Stream
 from ukemi.repairs.gains import Standing, standing_of
-from ukemi.repairs.more import about_further, free_folder, further, last_rate, like, pixels, write_about, write_npz
+from ukemi.repairs.more import (
+    about_further,
+    free_folder,
+    further,
+    last_rate,
+    like,
+    pixels,
+    same_steps,
+    write_about,
+    write_data,
+)
 from ukemi.schema import Number, Schema
 from ukemi.training import Run, train
 from ukemi.training.sets import AdversarialSet, as_data, check_set, read_set
@@ -112,19 +122,14 @@ def enhance(
     more = further(
         config,
         run,
-        folder / "data.npz",
         folder,
         epochs=told.epochs,
         learning_rate=told.learning_rate or last_rate(config, run),
-        batch_size=config.batch_size,
-        optimiser=config.optimiser,
-        weight_decay=config.weight_decay,
-        momentum=config.momentum,
-        seed=config.seed,
+        **same_steps(config),
         cuda_graphs=config.cuda_graphs,
         objective=objective,
     )
-    write_npz(folder / "data.npz", images, labels, test)
+    write_data(folder, images, labels, test)
     finished = train(more)
     say("measures after")
     repaired = trained_model(finished, more, test)[0].to(home)
