@@ -27,12 +27,12 @@ from ukemi.cli.uncertain import (
 from ukemi.data import Data
 from ukemi.defences import DEFENCES, TRAINING, Defence, Setting, defence_of, joined, study
 from ukemi.defences.registry import check_defence
-from ukemi.errors import UserError, field_called
+from ukemi.errors import UserError
 from ukemi.measures.uncertainty import BENIGN, profile
 from ukemi.models.inference import home_of
 from ukemi.training import Run
 from ukemi.training.checkpoints import check_folder
-from ukemi.training.sets import AdversarialSet, as_data, read_set
+from ukemi.training.sets import AdversarialSet, read_set_for
 
 
 class DefendConfig(UncertainConfig):
@@ -109,13 +109,7 @@ def _check(config: DefendConfig) -> dict[str, AdversarialSet]:
         if name in TRAINING and config.run is None:
             raise UserError(f"defences: {name} trains the network anew, so a run folder is needed.")
     check_folder(_out(config))
-    saved = {}
-    for path, name in _names(config.sets).items():
-        with field_called("sets", "adversarial-set"):
-            saved[name] = read_set(path)
-        with field_called(f"sets: {path}", "adversarial-set"):
-            as_data(saved[name])
-    return saved
+    return {name: read_set_for("sets", path)[0] for path, name in _names(config.sets).items()}
 
 
 def _names(paths: tuple[Path, ...]) -> dict[Path, str]:

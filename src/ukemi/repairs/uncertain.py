@@ -29,7 +29,7 @@ from ukemi.repairs.more import (
 )
 from ukemi.schema import Number, Schema
 from ukemi.training import Run, train
-from ukemi.training.sets import AdversarialSet, as_data, check_set, read_set
+from ukemi.training.sets import AdversarialSet, read_set_for
 from ukemi.training.setup import fixed_subset, in_classes, load_sets, trained_model
 
 Variant = Literal["within", "with-original"]
@@ -101,13 +101,7 @@ def enhance(
     objective = _objective(told, len(data))
     with field_called("layers", "objective.layers"):
         objective.build(0.0).attach(model)  # before the work: a network may show no layer to mix behind
-    kept = {}
-    for path in told.transfer:
-        with field_called("transfer", "adversarial-set"):
-            kept[path] = read_set(path)
-        with field_called(f"transfer: {path}", "adversarial-set"):
-            check_set(kept[path], test, model)
-            as_data(kept[path])
+    kept = {path: read_set_for("transfer", path, model, test) for path in told.transfer}
     model, few = model.to(home), fixed_subset(test, min(told.images, len(test)), config.seed)
     say("attacks on the model")
     frozen = _frozen(told, kept, model, few, config.seed)
@@ -170,27 +164,25 @@ def _some(index: Tensor, count: int, seed: int) -> Tensor:
 
 
 def _trained_on(path: Path, model: nn.Module, data: Data) -> Data:
-    with field_called("sets", "adversarial-set"):
-        found: AdversarialSet = read_set(path)
-    with field_called(f"sets: {path}", "adversarial-set"):
-        check_set(found, model=model)
-        as_data(found)
+    found, succeeded = read_set_for("sets", path, model)
     if found.split != "train":
         raise UserError(
             f"sets: {path} was made from the {found.split} part, but a model that is measured on test images may not"
             " train on what was made of them; give `ukemi generate` or `ukemi attack` --split train."
         )
-    made = in_classes(as_data(found), data.classes)
+    made = in_classes(succeeded, data.classes)
     if tuple(made.images.shape[1:]) != (data.channels, *data.size):
         raise UserError(f"sets: the images of {path} have another shape than those of the run.")
     return made
 
 
-def _frozen(told: Enhance, kept: dict[Path, AdversarialSet], model: nn.Module, few: Data, seed: int) -> dict[str, Data]:
+def _frozen(
+    told: Enhance, kept: dict[Path, tuple[AdversarialSet, Data]], model: nn.Module, few: Data, seed: int
+) -> dict[str, Data]:
     """What fooled the unrepaired model, by attack."""
     if kept:
-        names = transfer_names({path: one.attack for path, one in kept.items()})
-        return {names[path]: in_classes(as_data(one), few.classes) for path, one in kept.items()}
+        names = transfer_names({path: one.attack for path, (one, _) in kept.items()})
+        return {names[path]: in_classes(made, few.classes) for path, (_, made) in kept.items()}
     attacks = {name: attack_of(name, told.epsilon) for name in told.attacks}
     return {name: turned_by(model, few, attack.made(seed)) for name, attack in attacks.items()}
 
