@@ -24,8 +24,8 @@ from ukemi.cli.uncertain import (
     thresholds_of,
     turned,
 )
-from ukemi.data import Data
-from ukemi.defences import DEFENCES, TRAINING, Defence, Setting, defence_of, joined, study
+from ukemi.data import Data, in_a_row
+from ukemi.defences import DEFENCES, TRAINING, Defence, Setting, defence_of, study
 from ukemi.defences.registry import check_defence
 from ukemi.errors import UserError
 from ukemi.measures.uncertainty import BENIGN, profile
@@ -146,7 +146,7 @@ def _setting(config: DefendConfig, found: Asked, attacked: Sequence[Data]) -> Se
     return Setting(
         model=found.model,
         benign=found.validation,
-        adversarial=joined(some) if some else None,
+        adversarial=in_a_row(some) if some else None,
         run=run,
         dropout=config.dropout,
         passes=config.passes,

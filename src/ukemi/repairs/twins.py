@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ukemi.attacks.config import AttackConfig
-from ukemi.data import Data, as_float
+from ukemi.data import Data, as_float, in_a_row
 from ukemi.errors import UserError
 from ukemi.models.inference import home_of
 from ukemi.repairs.mining import Mined
@@ -33,13 +33,7 @@ def twins_of(model: nn.Module, data: Data, epsilon: float, seed: int) -> Data:
 
 def saved(field: str, paths: Sequence[Path], model: nn.Module, among: Data) -> Data | None:
     """The fooling images of adversarial sets that were made for `model`, as far as their originals are in `among`."""
-    parts = [_saved(field, path, model, among) for path in paths]
-    if not parts:
-        return None
-    images, labels, index = (
-        torch.cat([getattr(part, name) for part in parts]) for name in ("images", "labels", "index")
-    )
-    return replace(parts[0], images=images, labels=labels, index=index)
+    return in_a_row([_saved(field, path, model, among) for path in paths]) if paths else None
 
 
 def _saved(field: str, path: Path, model: nn.Module, among: Data) -> Data:

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ukemi import randomness
-from ukemi.data import Data, as_float
+from ukemi.data import Data, as_float, in_a_row
 from ukemi.errors import UserError, field_called
 from ukemi.measures.uncertainty import attack_of, turned_by
 from ukemi.objectives import GroupedMixup
@@ -145,16 +145,12 @@ def _group(sets: Sequence[Path], told: Enhance, model: nn.Module, data: Data, se
     for path in sets:
         if [each.resolve() for each in sets].count(path.resolve()) > 1:
             raise UserError(f"sets: {path} is given twice.")
-    parts = [_trained_on(path, model, data) for path in sets]
-    images, labels, index = (
-        torch.cat([getattr(part, name) for part in parts]) for name in ("images", "labels", "index")
-    )
-    group = Data(images, labels, parts[0].classes, index, parts[0].identities)
+    group = in_a_row([_trained_on(path, model, data) for path in sets])
     if told.samples is None:
         return group
     if told.samples > len(group):
         raise UserError(f"samples: {told.samples} are asked for, but {len(group)} inputs of the sets succeeded.")
-    return group.take(_some(index, told.samples, seed))
+    return group.take(_some(group.index, told.samples, seed))
 
 
 def _some(index: Tensor, count: int, seed: int) -> Tensor:
