@@ -17,8 +17,8 @@ from ukemi.attacks.iterative import bim, pgd
 from ukemi.attacks.minimal import minimal
 from ukemi.data import Data, in_a_row
 from ukemi.experiments.place import Place, trained
+from ukemi.measures import recognised
 from ukemi.measures.attacks import under_attack
-from ukemi.models.inference import default_chunk, home_of, logits, right
 from ukemi.repairs import ground_of
 from ukemi.schema import Schema
 from ukemi.training import Run
@@ -148,12 +148,8 @@ class Frozen:
     def images_for(self, part: str) -> Data:
         """Images that the base model recognises, a fixed choice."""
         source = {"test": self.frozen_images, "tuning": self.ground.mining, "choosing": self.ground.selection}[part]
-        model = self.ground.model
-        chunk, device = default_chunk((source.channels, *source.size), home_of(model)), home_of(model)
-        order = torch.arange(len(source)).split(16 * chunk)
-        known = [right(logits(model, one.images, chunk), one.labels) for one in source.batches(order, device)]
-        recognised = source.take(torch.cat(known).nonzero().flatten().to(source.labels.device))
-        return fixed_subset(recognised, getattr(self.sizes, part), self.seed)
+        known = source.take(recognised(self.ground.model, source).nonzero().flatten().to(source.labels.device))
+        return fixed_subset(known, getattr(self.sizes, part), self.seed)
 
     def adversarial(self, name: str, part: str) -> Data:
         """The fooling images of one attack; empty where it fools nobody."""

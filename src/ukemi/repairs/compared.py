@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from ukemi.attacks.config import AttackConfig
 from ukemi.data import Data
+from ukemi.measures import recognised
 from ukemi.measures.attacks import UnderAttack, under_attack
-from ukemi.models.inference import default_chunk, home_of, logits, right
 
 ERRORS = 2.0
 """A lead counts where it is more than so many of its standard errors."""
@@ -53,11 +53,7 @@ def columns_of(
 
 
 def _recognised(model: nn.Module, data: Data) -> Tensor:
-    device = home_of(model)
-    chunk = default_chunk((data.channels, *data.size), device)
-    order = torch.arange(len(data)).split(16 * chunk)
-    parts = [right(logits(model, one.images, chunk), one.labels).cpu() for one in data.batches(order, device)]
-    return torch.cat(parts).double()
+    return recognised(model, data).cpu().double()
 
 
 def distances(found: UnderAttack) -> Tensor:
