@@ -97,7 +97,7 @@ def _by_sample(profiler: Profiler, walk: Walk, data: Data, means: Mapping[str, T
     sums: dict[int, Sums] = {}
     add = partial(_add, sums)
     for labels_N, values in profiler.batches(data):
-        runs = _runs(labels_N)
+        runs = class_runs(labels_N)
         start_NK = F.one_hot(labels_N, profiler.plan.logits).to(next(iter(values.values())).dtype)
         walk(Activity(values, means), start_NK, runs, add)
         for label in [label for label in sums if label != runs[-1][0]]:
@@ -163,12 +163,12 @@ def _neurons(plan: Plan, synapses: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
-def _runs(labels_N: Tensor) -> Runs:
+def class_runs(labels_N: Tensor) -> Runs:
     """The stretches of equal labels in a sorted batch."""
     labels, counts = labels_N.unique_consecutive(return_counts=True)
     ends = counts.cumsum(0).tolist()
-    starts = [0, *ends]
-    return [(label, slice(*ends)) for label, *ends in zip(labels.tolist(), starts, ends, strict=False)]
+    starts = [0, *ends[:-1]]
+    return [(label, slice(*both)) for label, *both in zip(labels.tolist(), starts, ends, strict=True)]
 
 
 def _chunk(images: Tensor, places: bool) -> int:
