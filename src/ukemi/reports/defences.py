@@ -1,6 +1,5 @@
 """What gets past each defence: a table, a page, and JSON."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf, isfinite
@@ -15,10 +14,8 @@ from rich.text import Text
 from ukemi.defences import FALSE_POSITIVES, Judged, Study
 from ukemi.defences.study import COMMON
 from ukemi.reports import words
-from ukemi.reports.page import flat, template
-from ukemi.reports.summary import versions
 from ukemi.reports.uncertainty import thresholds_row
-from ukemi.training.checkpoints import write_whole
+from ukemi.reports.writing import ran, versions, write_html, write_numbers
 from ukemi.uncertainty import PATTERNS
 
 SCHEMA = 1
@@ -141,12 +138,12 @@ def _finite(value: float) -> float | None:
 
 def write_defences(folder: Path, report: DefenceReport) -> None:
     """Writes defences.json and page.html."""
-    text = json.dumps(defence_summary(report), indent=2, allow_nan=False) + "\n"
-    write_whole(folder / "defences.json", text.encode())
+    write_numbers(folder / "defences.json", defence_summary(report))
     study = report.study
-    page = template("defences.html").render(
+    write_html(
+        folder / "page.html",
+        "defences.html",
         heading=f"What gets past the defences of {report.title}",
-        versions=versions(),
         glance=_glance(report),
         columns=columns(study),
         rows=rows_of(study),
@@ -159,9 +156,8 @@ def write_defences(folder: Path, report: DefenceReport) -> None:
         left_out=sorted(report.left_out.items()),
         common=COMMON,
         allowed=words.percent(FALSE_POSITIVES),
-        settings=[("time", words.duration(report.seconds)), ("device", report.device), *flat(report.settings)],
+        settings=ran(report.seconds, report.device, report.settings),
     )
-    write_whole(folder / "page.html", page.encode())
 
 
 def _glance(report: DefenceReport) -> list[str]:

@@ -1,6 +1,5 @@
 """What a search for a pattern of uncertainty found: a table, a page with pictures, and JSON."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +14,9 @@ from ukemi.data import Data, as_float
 from ukemi.measures.examples import drawn
 from ukemi.reports import charts, words
 from ukemi.reports.adversarial import visible
-from ukemi.reports.page import flat, template
 from ukemi.reports.pictures import picture, side_for
-from ukemi.reports.summary import versions
 from ukemi.reports.uncertainty import SAID, finite, thresholds_row
-from ukemi.training.checkpoints import write_whole
+from ukemi.reports.writing import ran, versions, write_html, write_numbers
 from ukemi.uncertainty import METRICS, Generated
 
 SCHEMA = 1
@@ -106,19 +103,19 @@ def write_generation(folder: Path, report: GenerationReport) -> None:
         "device": report.device,
         "versions": versions(),
     }
-    write_whole(folder / "generation.json", (json.dumps(summary, indent=2, allow_nan=False) + "\n").encode())
-    page = template("generation.html").render(
+    write_numbers(folder / "generation.json", summary)
+    write_html(
+        folder / "page.html",
+        "generation.html",
         heading=f"Inputs of pattern {report.found.target.pattern} for {report.title}",
-        versions=versions(),
         glance=_glance(report.found),
         gallery=_gallery(report),
         scatter=_scatter(report.found),
         legend=[(name, charts.dot(at)) for at, name in enumerate(REACHED)],
-        settings=[("time", words.duration(report.seconds)), ("device", report.device), *flat(report.settings)],
+        settings=ran(report.seconds, report.device, report.settings),
         found_by=report.found_by,
         reached=bool(report.found.success.any()),
     )
-    write_whole(folder / "page.html", page.encode())
 
 
 def _glance(found: Generated) -> list[str]:

@@ -1,6 +1,5 @@
 """How well each method searches: as a table, a page with curves, and JSON."""
 
-import json
 from collections.abc import Mapping
 from math import isfinite, log10
 from pathlib import Path
@@ -16,9 +15,7 @@ from ukemi.measures.inner import MethodQuality, SearchQuality
 from ukemi.reports import charts, words
 from ukemi.reports.charts import COLOURS, Series
 from ukemi.reports.curves import Curves
-from ukemi.reports.page import flat, template
-from ukemi.reports.summary import versions
-from ukemi.training.checkpoints import write_whole
+from ukemi.reports.writing import ran, versions, write_html, write_numbers
 
 SCHEMA = 1
 """Version of the summary's fields: raised when one changes its meaning or goes."""
@@ -68,11 +65,11 @@ def write_search(
 ) -> None:
     """Writes search.json and page.html; `settings` are plain values that JSON knows."""
     about = {"title": title, "settings": dict(settings), "seconds": seconds, "device": device}
-    text = json.dumps(search_summary(quality, **about), indent=2, allow_nan=False) + "\n"
-    write_whole(folder / "search.json", text.encode())
-    page = template("search.html").render(
+    write_numbers(folder / "search.json", search_summary(quality, **about))
+    write_html(
+        folder / "page.html",
+        "search.html",
         heading=f"How well each method searches: {title}",
-        versions=versions(),
         glance=search_glance(quality),
         columns=_columns(quality),
         rows=_rows(quality),
@@ -82,9 +79,8 @@ def write_search(
         variants=words.count(len(quality.rows)),
         budget=words.count(quality.budget),
         seeds=words.plural(len(quality.seeds), "seed"),
-        settings=[("time", words.duration(seconds)), ("device", device), *flat(settings)],
+        settings=ran(seconds, device, settings),
     )
-    write_whole(folder / "page.html", page.encode())
 
 
 def search_glance(quality: SearchQuality) -> list[str]:

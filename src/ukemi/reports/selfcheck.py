@@ -1,6 +1,5 @@
 """Whether a robust accuracy can be trusted: as a table, a page, and JSON."""
 
-import json
 from collections.abc import Mapping
 from math import isfinite, log10
 from pathlib import Path
@@ -15,9 +14,7 @@ from ukemi.measures.reliability import Run, Selfcheck
 from ukemi.reports import charts, words
 from ukemi.reports.charts import Series
 from ukemi.reports.curves import Curves
-from ukemi.reports.page import flat, template
-from ukemi.reports.summary import versions
-from ukemi.training.checkpoints import write_whole
+from ukemi.reports.writing import ran, versions, write_html, write_numbers
 
 SCHEMA = 1
 """Version of the summary's fields: raised when one changes its meaning or goes."""
@@ -81,20 +78,19 @@ def write_selfcheck(
 ) -> None:
     """Writes selfcheck.json and page.html; `settings` are plain values that JSON knows."""
     about = {"title": title, "settings": dict(settings), "seconds": seconds, "device": device}
-    text = json.dumps(selfcheck_summary(found, **about), indent=2, allow_nan=False) + "\n"
-    write_whole(folder / "selfcheck.json", text.encode())
+    write_numbers(folder / "selfcheck.json", selfcheck_summary(found, **about))
     order = sorted(found.flags, key=lambda flag: ("raised", "not judged", "clear").index(flag.verdict))
-    page = template("selfcheck.html").render(
+    write_html(
+        folder / "page.html",
+        "selfcheck.html",
         heading=f"Can the robust accuracy of {title} be trusted?",
-        versions=versions(),
         glance=selfcheck_glance(found),
         tiles=_tiles(found),
         flags=[(flag, _advice(flag)) for flag in order],
         runs=[_run(run) for run in found.runs],
         curve=_curve(found),
-        settings=[("time", words.duration(seconds)), ("device", device), *flat(settings)],
+        settings=ran(seconds, device, settings),
     )
-    write_whole(folder / "page.html", page.encode())
 
 
 def selfcheck_glance(found: Selfcheck) -> list[str]:

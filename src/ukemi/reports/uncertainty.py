@@ -20,10 +20,8 @@ from ukemi.measures.uncertainty import Profile, Profiled
 from ukemi.reports import charts, words
 from ukemi.reports.charts import Series
 from ukemi.reports.gallery import name_of
-from ukemi.reports.page import flat, template
 from ukemi.reports.pictures import picture, side_for
-from ukemi.reports.summary import versions
-from ukemi.training.checkpoints import write_whole
+from ukemi.reports.writing import ran, versions, write_html, write_numbers
 from ukemi.uncertainty import METRICS, PATTERNS, Thresholds, patterns_of
 
 SCHEMA = 1
@@ -180,13 +178,13 @@ def read_profile(path: Path) -> KnownProfile:
 
 def write_uncertainty(folder: Path, report: UncertaintyReport) -> None:
     """Writes uncertainty.json and page.html."""
-    text = json.dumps(uncertainty_summary(report), indent=2, allow_nan=False) + "\n"
-    write_whole(folder / "uncertainty.json", text.encode())
+    write_numbers(folder / "uncertainty.json", uncertainty_summary(report))
     profile = report.profile
     pcs, vr = _limits(profile.thresholds)
-    page = template("uncertainty.html").render(
+    write_html(
+        folder / "page.html",
+        "uncertainty.html",
         heading=f"What {report.title} does not know",
-        versions=versions(),
         glance=_glance(report),
         scatter=_scatter(profile),
         legend=[(one.name, charts.dot(at)) for at, one in enumerate(profile.sources)],
@@ -198,9 +196,8 @@ def write_uncertainty(folder: Path, report: UncertaintyReport) -> None:
         metrics=[name.upper() for name in METRICS],
         limits={"pcs": pcs, "vr": vr, "found_by": report.found_by},
         galleries=_galleries(report),
-        settings=[("time", words.duration(report.seconds)), ("device", report.device), *flat(report.settings)],
+        settings=ran(report.seconds, report.device, report.settings),
     )
-    write_whole(folder / "page.html", page.encode())
 
 
 def _limits(thresholds: Thresholds) -> tuple[str, str]:
