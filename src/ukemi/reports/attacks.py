@@ -14,6 +14,7 @@ from ukemi.measures.attacks import UnderAttack
 from ukemi.reports import charts, words
 from ukemi.reports.charts import Series
 from ukemi.reports.curves import Curves
+from ukemi.reports.writing import finite
 
 MOST_TICKS = 5
 NORMS = {"l1": "L1", "l2": "L2", "linf": "L∞"}
@@ -73,8 +74,8 @@ def attack_row(result: AttackResult) -> dict[str, Any]:
         "fooled": int(found.fooled.sum()),
         "accuracy": found.accuracy,
         "attacked_accuracy": found.attacked_accuracy,
-        "robustness": _known(found.robustness),
-        "median_distance": _known(found.median_distance),
+        "robustness": finite(found.robustness),
+        "median_distance": finite(found.median_distance),
         "forwards": found.forwards,
         "backwards": found.backwards,
         "seconds": result.seconds,
@@ -91,8 +92,8 @@ def group_rows(results: Sequence[AttackResult]) -> list[dict[str, Any]]:
             {
                 "group": group,
                 "configurations": len(those),
-                "robustness_mean": _known(sum(robust) / len(robust)),
-                "robustness_lowest": _known(min(robust)),
+                "robustness_mean": finite(sum(robust) / len(robust)),
+                "robustness_lowest": finite(min(robust)),
                 "attacked_accuracy_mean": sum(under) / len(under),
                 "attacked_accuracy_lowest": min(under),
             }
@@ -257,7 +258,3 @@ def share_of(share: float, images: int) -> str:
     """A share with its 95 % interval."""
     low, high = words.wilson(round(share * images), images)
     return f"{words.percent(share)} ({100 * low:.1f} to {100 * high:.1f})"
-
-
-def _known(value: float) -> float | None:
-    return value if isfinite(value) else None

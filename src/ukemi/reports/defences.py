@@ -15,7 +15,7 @@ from ukemi.defences import FALSE_POSITIVES, Judged, Study
 from ukemi.defences.study import COMMON
 from ukemi.reports import words
 from ukemi.reports.uncertainty import thresholds_row
-from ukemi.reports.writing import ran, versions, write_html, write_numbers
+from ukemi.reports.writing import finite, ran, versions, write_html, write_numbers
 from ukemi.uncertainty import PATTERNS
 
 SCHEMA = 1
@@ -120,20 +120,16 @@ def _row(study: Study, one: Judged) -> dict[str, Any]:
         "defence": one.name,
         "kind": one.kind,
         "accuracy": one.accuracy,
-        "false_positives": _finite(one.false_positives),
-        "passes": {name: _finite(study.share(one, name)) for name in study.fooling()},
-        "passes_by_pattern": {name: _finite(share) for name, share in study.by_pattern(one).items()},
-        "uncommon_ratio": _finite(study.ratio(one)),
+        "false_positives": finite(one.false_positives),
+        "passes": {name: finite(study.share(one, name)) for name in study.fooling()},
+        "passes_by_pattern": {name: finite(share) for name, share in study.by_pattern(one).items()},
+        "uncommon_ratio": finite(study.ratio(one)),
     }
 
 
 def _ratios(study: Study) -> list[float]:
     """Those that are a number."""
     return [ratio for ratio in map(study.ratio, study.judged) if isfinite(ratio)]
-
-
-def _finite(value: float) -> float | None:
-    return value if isfinite(value) else None
 
 
 def write_defences(folder: Path, report: DefenceReport) -> None:

@@ -15,8 +15,8 @@ from ukemi.measures.examples import drawn
 from ukemi.reports import charts, words
 from ukemi.reports.adversarial import visible
 from ukemi.reports.pictures import picture, side_for
-from ukemi.reports.uncertainty import SAID, finite, thresholds_row
-from ukemi.reports.writing import ran, versions, write_html, write_numbers
+from ukemi.reports.uncertainty import SAID, thresholds_row
+from ukemi.reports.writing import finite, ran, versions, write_html, write_numbers
 from ukemi.uncertainty import METRICS, Generated
 
 SCHEMA = 1
@@ -61,7 +61,7 @@ def numbers_of(found: Generated) -> dict[str, Any]:
         "mean_generations": float(found.generations.double().mean()),
         "evaluations": found.evaluations,
         "largest_distance": float(found.distance.max()),
-        "mean": finite({name: float(getattr(found.metrics, name).mean()) for name in METRICS}),
+        "mean": {name: finite(float(getattr(found.metrics, name).mean())) for name in METRICS},
     }
 
 

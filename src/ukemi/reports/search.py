@@ -1,7 +1,7 @@
 """How well each method searches: as a table, a page with curves, and JSON."""
 
 from collections.abc import Mapping
-from math import isfinite, log10
+from math import log10
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from ukemi.measures.inner import MethodQuality, SearchQuality
 from ukemi.reports import charts, words
 from ukemi.reports.charts import COLOURS, Series
 from ukemi.reports.curves import Curves
-from ukemi.reports.writing import ran, versions, write_html, write_numbers
+from ukemi.reports.writing import finite, ran, versions, write_html, write_numbers
 
 SCHEMA = 1
 """Version of the summary's fields: raised when one changes its meaning or goes."""
@@ -226,12 +226,8 @@ def _mean(losses: Tensor) -> float:
 
 def _both(values_S: Tensor) -> dict[str, float | None]:
     """Mean and standard deviation over the seeds; what is not finite (a share of a grid without loss) is None."""
-    mean = float(values_S.mean())
-    deviation = float(values_S.std()) if len(values_S) > 1 else None
-    return {
-        "mean": mean if isfinite(mean) else None,
-        "deviation": None if deviation is None or not isfinite(deviation) else deviation,
-    }
+    deviation = finite(float(values_S.std())) if len(values_S) > 1 else None
+    return {"mean": finite(float(values_S.mean())), "deviation": deviation}
 
 
 def _passes(one: MethodQuality) -> str:

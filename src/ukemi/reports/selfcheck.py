@@ -1,7 +1,7 @@
 """Whether a robust accuracy can be trusted: as a table, a page, and JSON."""
 
 from collections.abc import Mapping
-from math import isfinite, log10
+from math import log10
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from ukemi.measures.reliability import Run, Selfcheck
 from ukemi.reports import charts, words
 from ukemi.reports.charts import Series
 from ukemi.reports.curves import Curves
-from ukemi.reports.writing import ran, versions, write_html, write_numbers
+from ukemi.reports.writing import finite, ran, versions, write_html, write_numbers
 
 SCHEMA = 1
 """Version of the summary's fields: raised when one changes its meaning or goes."""
@@ -123,7 +123,7 @@ def _flag(flag: Flag) -> dict[str, Any]:
         "verdict": flag.verdict,
         "raised": flag.raised,
         "sentence": flag.sentence,
-        "evidence": {name: value if isfinite(value) else None for name, value in flag.evidence.items()},
+        "evidence": {name: finite(value) for name, value in flag.evidence.items()},
         "advice": _advice(flag),
     }
 

@@ -21,7 +21,7 @@ from ukemi.reports import charts, words
 from ukemi.reports.charts import Series
 from ukemi.reports.gallery import name_of
 from ukemi.reports.pictures import picture, side_for
-from ukemi.reports.writing import ran, versions, write_html, write_numbers
+from ukemi.reports.writing import finite, ran, versions, write_html, write_numbers
 from ukemi.uncertainty import METRICS, PATTERNS, Thresholds, patterns_of
 
 SCHEMA = 1
@@ -89,7 +89,8 @@ def auroc_table(profile: Profile) -> Table:
 def uncertainty_summary(report: UncertaintyReport) -> dict[str, Any]:
     """All numbers as JSON knows them; what is not finite is None."""
     profile, bins = report.profile, report.profile.reliability()
-    aurocs, shares = profile.aurocs(), profile.shares()
+    shares = profile.shares()
+    aurocs = {name: {metric: finite(value) for metric, value in row.items()} for name, row in profile.aurocs().items()}
     rows = [
         {
             "source": one.name,
@@ -99,7 +100,7 @@ def uncertainty_summary(report: UncertaintyReport) -> dict[str, Any]:
             "between": shares[one.name].between,
             "unstable": shares[one.name].unstable,
             "pattern_entropy_bits": abs(shares[one.name].entropy),
-            "auroc": finite(aurocs[one.name]) if one.name in aurocs else None,
+            "auroc": aurocs.get(one.name),
             "mean": {name: float(getattr(one.metrics, name).mean()) for name in METRICS},
         }
         for one in profile.sources
@@ -117,8 +118,8 @@ def uncertainty_summary(report: UncertaintyReport) -> dict[str, Any]:
             "expected_error": bins.expected_error,
             "largest_error": bins.largest_error,
             "count": bins.count.tolist(),
-            "confidence": _listed(bins.confidence),
-            "accuracy": _listed(bins.accuracy),
+            "confidence": list(map(finite, bins.confidence.tolist())),
+            "accuracy": list(map(finite, bins.accuracy.tolist())),
         },
         "settings": dict(report.settings),
         "seconds": report.seconds,
@@ -276,8 +277,8 @@ def _tip(one: Profiled, at: int) -> str:
 
 def _diagram(profile: Profile) -> Any:
     bins = profile.reliability()
-    points = tuple(zip(_listed(bins.confidence), _listed(bins.accuracy), strict=True))
-    known = tuple((x, y) for x, y in points if x is not None and y is not None)
+    points = zip(bins.confidence.tolist(), bins.accuracy.tolist(), strict=True)
+    known = tuple((x, y) for x, y in points if isfinite(x) and isfinite(y))
     return charts.lines(
         [Series("as it should be", ((0.0, 0.0), (1.0, 1.0)), charts.COLOURS - 1), Series("benign images", known, 0)],
         title="Accuracy by confidence",
@@ -316,12 +317,3 @@ def _cards(one: Profiled, number: int, report: UncertaintyReport, side: int) -> 
         }
         for at, image in zip(rows.tolist(), as_float(one.data.images[rows.to(one.data.labels.device)]), strict=True)
     ]
-
-
-def finite(row: Mapping[str, float]) -> dict[str, float | None]:
-    """Numbers as JSON knows them: what is not finite is None."""
-    return {name: value if isfinite(value) else None for name, value in row.items()}
-
-
-def _listed(values: Tensor) -> list[float | None]:
-    return [value if isfinite(value) else None for value in values.tolist()]
