@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -14,6 +13,7 @@ from ukemi.measures.attacks import UnderAttack
 from ukemi.reports import charts, words
 from ukemi.reports.charts import Series
 from ukemi.reports.curves import Curves
+from ukemi.reports.terminal import captioned
 from ukemi.reports.writing import finite
 
 MOST_TICKS = 5
@@ -134,7 +134,7 @@ def attack_table(result: AttackResult) -> Table:
 
 def plain_table(first: str | Text, columns: Sequence[str], caption: str) -> Table:
     """An empty table for the terminal; the first column may fold."""
-    found = Table(caption=caption, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
+    found = captioned(caption)
     found.add_column(first, overflow="fold")
     for name in columns:
         found.add_column(name.replace(" ", "\n", 1), justify="right")

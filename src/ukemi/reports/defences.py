@@ -7,13 +7,13 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from ukemi.defences import FALSE_POSITIVES, Judged, Study
 from ukemi.defences.study import COMMON
 from ukemi.reports import words
+from ukemi.reports.terminal import captioned
 from ukemi.reports.uncertainty import thresholds_row
 from ukemi.reports.writing import finite, ran, versions, write_html, write_numbers
 from ukemi.uncertainty import PATTERNS
@@ -49,7 +49,7 @@ def defence_table(study: Study, kinds: Mapping[str, str]) -> Table:
     )
     sorts = list(dict.fromkeys(kinds.values()))
     room = 1 if len(sorts) < 3 else 0  # all three kinds, and names in one piece, in 80 columns
-    found = Table(caption=about, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False, padding=(0, room, 0, 0))
+    found = captioned(about, padding=(0, room, 0, 0))
     found.add_column("passes %", overflow="fold")
     for name in ("benign", *sorts, "common", "uncommon", "×"):
         found.add_column(name, justify="right", no_wrap=True)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich import box
 from rich.table import Table
 from torch import Tensor
 
@@ -15,6 +14,7 @@ from ukemi.measures.examples import drawn
 from ukemi.reports import charts, words
 from ukemi.reports.adversarial import visible
 from ukemi.reports.pictures import picture, side_for
+from ukemi.reports.terminal import captioned
 from ukemi.reports.uncertainty import SAID, thresholds_row
 from ukemi.reports.writing import finite, ran, versions, write_html, write_numbers
 from ukemi.uncertainty import METRICS, Generated
@@ -72,7 +72,7 @@ def generation_table(found: Generated) -> Table:
         " interval; claimed: the search stopped on them; fitness: 1 and more is there, below 0 short of the pattern,"
         " below -2 short of the goal"
     )
-    table = Table(caption=about, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
+    table = captioned(about)
     table.add_column("pattern", no_wrap=True)
     for name in ("seeds", "success", "95 %", "claimed", "best fitness", "generations"):
         table.add_column(name, justify="right")

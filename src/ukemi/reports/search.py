@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
-from rich import box
 from rich.table import Table
 from rich.text import Text
 from torch import Tensor
@@ -15,6 +14,7 @@ from ukemi.measures.inner import MethodQuality, SearchQuality
 from ukemi.reports import charts, words
 from ukemi.reports.charts import COLOURS, Series
 from ukemi.reports.curves import Curves
+from ukemi.reports.terminal import captioned
 from ukemi.reports.writing import finite, ran, versions, write_html, write_numbers
 
 SCHEMA = 1
@@ -30,9 +30,7 @@ def search_table(quality: SearchQuality) -> Table:
     """One row per method and one for the grid, in 80 columns."""
     early = _early(quality)
     alike = {_passes(one) for one in quality.methods.values()} == {words.count(quality.budget)}
-    found = Table(
-        caption=_caption(quality), box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0)
-    )
+    found = captioned(_caption(quality))
     found.add_column("method", overflow="fold")
     passes, at = ["passes"] * (not alike), [f"after\n{words.count(early)}"] * bool(early)
     for name in (*passes, "loss", "% of\ngrid", *at, "% at\ngrid", "trained"):

@@ -5,7 +5,6 @@ from math import log10
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -14,6 +13,7 @@ from ukemi.measures.reliability import Run, Selfcheck
 from ukemi.reports import charts, words
 from ukemi.reports.charts import Series
 from ukemi.reports.curves import Curves
+from ukemi.reports.terminal import captioned
 from ukemi.reports.writing import finite, ran, versions, write_html, write_numbers
 
 SCHEMA = 1
@@ -36,13 +36,7 @@ _STYLES = {"raised": "bold red", "clear": "green", "not judged": "yellow"}
 
 def selfcheck_table(found: Selfcheck) -> Table:
     """One row per flag, in 80 columns."""
-    table = Table(
-        caption=" ".join(selfcheck_glance(found)),
-        box=box.SIMPLE_HEAD,
-        caption_justify="left",
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
+    table = captioned(" ".join(selfcheck_glance(found)))
     table.add_column("flag", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     table.add_column("what was seen", overflow="fold", ratio=3)

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 from markupsafe import Markup
-from rich import box
 from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
 from ukemi.reports import maps, words
+from ukemi.reports.terminal import captioned
 from ukemi.reports.writing import ran, versions, write_html, write_numbers
 from ukemi.slicing import Slices
 
@@ -40,13 +40,7 @@ class Layer:
 
 def slices_table(found: Slices) -> Table:
     """One row per layer, in 80 columns."""
-    table = Table(
-        caption=" ".join(slices_glance(found)),
-        box=box.SIMPLE_HEAD,
-        caption_justify="left",
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
+    table = captioned(" ".join(slices_glance(found)))
     table.add_column("layer", overflow="fold")
     for name in ("synapses", "kept\n%", "by every\nclass, %", "by none\n%", "neurons", "key\n%", "key to\nevery, %"):
         table.add_column(name, justify="right", no_wrap=True)

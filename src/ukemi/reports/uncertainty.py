@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich import box
 from rich.table import Table
 from rich.text import Text
 from torch import Tensor
@@ -21,6 +20,7 @@ from ukemi.reports import charts, words
 from ukemi.reports.charts import Series
 from ukemi.reports.gallery import name_of
 from ukemi.reports.pictures import picture, side_for
+from ukemi.reports.terminal import captioned
 from ukemi.reports.writing import finite, ran, versions, write_html, write_numbers
 from ukemi.uncertainty import METRICS, PATTERNS, Thresholds, patterns_of
 
@@ -63,7 +63,7 @@ def pattern_table(profile: Profile) -> Table:
     """One row per source: images, accuracy, the share of each pattern, unstable ones, the entropy of the shares."""
     (pcs, vr), caption = _limits(profile.thresholds), "high: PCS at least {}, VR at least {}; unstable: VR within {}"
     about = caption.format(pcs, vr, "sampling error of its limit; entropy: of the pattern shares, in bits")
-    found = Table(caption=about, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
+    found = captioned(about)
     found.add_column("source", overflow="fold")
     for name in ("images", *(f"{name} %" for name in _shares(profile)), "entropy"):
         found.add_column(name, justify="right", no_wrap=True)
@@ -74,10 +74,7 @@ def pattern_table(profile: Profile) -> Table:
 
 def auroc_table(profile: Profile) -> Table:
     """One row per source: how well each metric tells it from the benign images."""
-    found = Table(
-        caption="AUROC against the benign images: 0.5 is chance, 1 parts them all", box=box.SIMPLE_HEAD,
-        caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0),
-    )  # fmt: skip
+    found = captioned("AUROC against the benign images: 0.5 is chance, 1 parts them all")
     found.add_column("source", overflow="fold")
     for name in METRICS:
         found.add_column(name.upper(), justify="right")
