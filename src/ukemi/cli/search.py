@@ -10,7 +10,7 @@ from ukemi import reports
 from ukemi.augmenters import AUGMENTERS, AugmenterConfig
 from ukemi.cli.bars import bar
 from ukemi.cli.brought import BroughtConfig, brought, check_brought
-from ukemi.cli.evaluate import check_grid, varied_in_runs_own
+from ukemi.cli.evaluate import check_grid, varied_in_runs_own, varied_space
 from ukemi.cli.parse import parse
 from ukemi.errors import UserError
 from ukemi.measures import search_quality
@@ -62,11 +62,9 @@ def run(arguments: list[str]) -> int:
     methods = _checked(config)
     device = device_of(config.device)
     given = brought(config, device, seed=config.seed, varied=varied_in_runs_own(config))
-    space = given.space(config.space, config.genes)
     if given.settings.get("outputs"):  # losses are all that is shown here
         raise UserError(PROBABILITIES)
-    if config.grid is None:
-        space.check_levels(config.levels)
+    space = varied_space(config, given)
     data = fixed_subset(given.data, min(config.images, len(given.data)), config.seed)
     began = monotonic()
     seeds = range(config.seed, config.seed + config.seeds)
