@@ -98,9 +98,7 @@ def enhance(
     model, data = trained_model(run, config, own.train)
     _, test = trained_model(run, config, own.test)
     group = _group(sets, told, model, data, config.seed)
-    objective = _objective(told, len(data))
-    with field_called("layers", "objective.layers"):
-        objective.build(0.0).attach(model)  # before the work: a network may show no layer to mix behind
+    objective = _objective(told, model, len(data))
     kept = {path: read_set_for("transfer", path, model, test) for path in told.transfer}
     model, few = model.to(home), fixed_subset(test, min(told.images, len(test)), config.seed)
     say("attacks on the model")
@@ -109,10 +107,7 @@ def enhance(
     options = {"epsilon": told.epsilon, "seed": config.seed}
     before = standing_of(model, test, few, frozen, **options)  # type: ignore[arg-type]
     repeats = max(1, round(told.share / (1 - told.share) * len(data) / len(group)))
-    stored = pixels(data).cpu()
-    added = like(as_float(pixels(group)), stored)
-    images = torch.cat([stored, added.repeat(repeats, 1, 1, 1)])
-    labels = torch.cat([data.labels.cpu(), group.labels.repeat(repeats)])
+    images, labels = _with_group(data, group, repeats)
     more = further(
         config,
         run,
@@ -133,9 +128,20 @@ def enhance(
     return done
 
 
-def _objective(told: Enhance, first: int) -> GroupedMixup.Config:
+def _objective(told: Enhance, model: nn.Module, first: int) -> GroupedMixup.Config:
+    """Tried before the work: a network may show no layer to mix behind."""
     partners: Literal["group", "others"] = "group" if told.variant == "within" else "others"
-    return GroupedMixup.Config(first=first, partners=partners, alpha=told.alpha, layers=told.layers)
+    objective = GroupedMixup.Config(first=first, partners=partners, alpha=told.alpha, layers=told.layers)
+    with field_called("layers", "objective.layers"):
+        objective.build(0.0).attach(model)
+    return objective
+
+
+def _with_group(data: Data, group: Data, repeats: int) -> tuple[Tensor, Tensor]:
+    """The training images, and behind them those of the group, each so often: pixels as they are stored, and labels."""
+    stored = pixels(data).cpu()
+    added = like(as_float(pixels(group)), stored).repeat(repeats, 1, 1, 1)
+    return torch.cat([stored, added]), torch.cat([data.labels.cpu(), group.labels.repeat(repeats)])
 
 
 def _group(sets: Sequence[Path], told: Enhance, model: nn.Module, data: Data, seed: int) -> Data:
