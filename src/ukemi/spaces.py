@@ -12,7 +12,7 @@ from pydantic import ConfigDict, PlainSerializer
 from torch import Tensor
 
 from ukemi import randomness
-from ukemi.errors import UserError
+from ukemi.errors import UserError, check_known
 from ukemi.randomness import Stream
 from ukemi.schema import imported
 
@@ -122,8 +122,7 @@ class Space:
         names = [gene.name for gene in self.genes]
         if not names or len(set(names)) < len(names):
             raise UserError(f"space: at least one gene, each name once, is needed, but {names} was given.")
-        if self.protocol not in PROTOCOLS:
-            raise UserError(f"protocol: {self.protocol!r} is none of {', '.join(PROTOCOLS)}.")
+        check_known("protocol", self.protocol, PROTOCOLS)
         known = PROTOCOLS[self.protocol]
         unknown = [gene.name for gene in self.genes if gene.kernel is None and gene.name not in known]
         if unknown:
@@ -370,8 +369,7 @@ def named_grid(name: str, size: tuple[int, int]) -> tuple[Space, Tensor]:
     if ":" in name:
         own = space_of(name)
         return own, own.grid(3)
-    if name not in GRIDS:
-        raise UserError(f"grid: {name!r} is none of {', '.join(GRIDS)}.")
+    check_known("grid", name, GRIDS)
     _, make, levels = GRIDS[name]
     space = make(size)
     return space, space.grid(levels)

@@ -18,7 +18,7 @@ from ukemi.cli.bars import bar
 from ukemi.cli.brought import Brought, BroughtConfig, brought, check_brought, few_of
 from ukemi.cli.parse import parse
 from ukemi.data import Data
-from ukemi.errors import UserError, field_called
+from ukemi.errors import UserError, check_known, field_called
 from ukemi.measures import Robustness, robustness_of
 from ukemi.measures.attacks import as_csv
 from ukemi.ranks import Ranks, is_first
@@ -208,8 +208,7 @@ def check_grid(config: Varied) -> None:
     """A named grid has to be known, and brings its own space."""
     if config.grid is None:
         return
-    if config.grid not in GRIDS:
-        raise UserError(f"grid: {config.grid!r} is none of {', '.join(GRIDS)}.")
+    check_known("grid", config.grid, GRIDS)
     if config.space is not None or config.genes:
         raise UserError(f"grid: {config.grid} brings its own space; give --grid or a space, not both.")
 

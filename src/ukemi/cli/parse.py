@@ -12,7 +12,7 @@ from pydantic import create_model
 from ukemi.augmenters import AUGMENTERS
 from ukemi.cli.flags import check_flags
 from ukemi.cli.help import paragraphs, registry
-from ukemi.errors import UserError
+from ukemi.errors import UserError, check_known
 from ukemi.objectives import OBJECTIVES
 from ukemi.schema import Schema, read_config
 from ukemi.training import TrainConfig
@@ -52,8 +52,7 @@ def parse_train(arguments: Sequence[str]) -> TrainConfig:
         if table and "name" not in table:
             raise UserError(f"{part}.name is missing; it is one of {', '.join(schemas)}.")
         picked = table.get("name", usual)
-        if picked not in schemas:
-            raise UserError(f"{part}: {picked!r} is none of {', '.join(schemas)}.")
+        check_known(part, picked, schemas)
         fields[part] = (schemas[picked], schemas[picked](**table))
         usual = getattr(schemas[picked], "objective", "")  # what goes with this augmenter
     schema = create_model("TrainConfig", __base__=TrainConfig, __doc__=TrainConfig.__doc__, **fields)

@@ -16,7 +16,7 @@ from ukemi.cli.enhance import EnhanceConfig, run_enhance
 from ukemi.cli.help import overview
 from ukemi.cli.parse import parse
 from ukemi.cli.train import write_page
-from ukemi.errors import UserError
+from ukemi.errors import UserError, check_known
 from ukemi.measures import accuracy
 from ukemi.models.inference import home_of
 from ukemi.repairs import fine_tune, retrain
@@ -78,7 +78,7 @@ def run(arguments: list[str]) -> int:
             return 0
         if not word or word.startswith("-"):
             raise UserError(f"repair: a way is needed, one of {', '.join(WAYS)}: ukemi repair retrain RUN.")
-        raise UserError(f"repair: {word!r} is none of {', '.join(WAYS)}.")
+        check_known("repair", word, WAYS)
     way = WAYS[word]
     config: Any = parse(way.settings, rest, f"repair {word}")
     return _told(way.repaired(config), config.run if way.tells_accuracy else None)

@@ -12,7 +12,7 @@ from ukemi.cli.bars import bar
 from ukemi.cli.brought import BroughtConfig, brought, check_brought
 from ukemi.cli.evaluate import check_grid, varied_in_runs_own, varied_space
 from ukemi.cli.parse import parse
-from ukemi.errors import UserError
+from ukemi.errors import UserError, check_known
 from ukemi.measures import search_quality
 from ukemi.measures.inner import SEARCHES, Method
 from ukemi.models.check_head import PROBABILITIES
@@ -102,9 +102,7 @@ def run(arguments: list[str]) -> int:
 def method_of(text: str) -> AugmenterConfig:
     """Settings from `NAME` or `NAME,SETTING=VALUE,…`."""
     name, *settings = text.split(",")
-    known = [known for known in AUGMENTERS if known not in NO_SEARCH]
-    if name not in known:
-        raise UserError(f"methods: {name!r} is none of {', '.join(known)}.")
+    check_known("methods", name, [known for known in AUGMENTERS if known not in NO_SEARCH])
     pairs = [setting.partition("=") for setting in settings]
     if not all(key and equals and value for key, equals, value in pairs):
         raise UserError(f"methods: {text!r} should have the form NAME,SETTING=VALUE,SETTING=VALUE.")

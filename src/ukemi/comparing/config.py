@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from ukemi.attacks.config import AttackConfig
 from ukemi.augmenters import AUGMENTERS
-from ukemi.errors import UserError
+from ukemi.errors import UserError, check_known
 from ukemi.measures.attacks import styx_grid
 from ukemi.schema import Fixed, Number, Schema, value_of
 from ukemi.spaces import GRIDS, named_grid
@@ -280,5 +280,5 @@ def _known_augmenter(one: Method) -> None:
     if not isinstance(told, str | dict):
         raise UserError(f"methods.{one.name}.augmenter: a name or a table is needed, but {told!r} was given.")
     name = told if isinstance(told, str) else told.get("name")
-    if name is not None and name not in list(AUGMENTERS):  # a list: what was given may have no hash
-        raise UserError(f"methods: {name!r} is none of {', '.join(AUGMENTERS)}.")
+    if name is not None:
+        check_known("methods", name, AUGMENTERS)

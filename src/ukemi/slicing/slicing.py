@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from ukemi.activations import unit_mean
 from ukemi.data import Data, as_float
-from ukemi.errors import UserError
+from ukemi.errors import UserError, check_known
 from ukemi.models import check_head
 from ukemi.models.inference import default_chunk, home_of, scoring
 from ukemi.slicing import channels, positions
@@ -208,8 +208,7 @@ def _checked(
     batch_size: int | None,
 ) -> list[int]:
     """The labels to slice for; the first setting that makes no sense is named."""
-    if reading not in get_args(Reading):
-        raise UserError(f"reading: {reading!r} is none of {', '.join(get_args(Reading))}.")
+    check_known("reading", reading, get_args(Reading))
     if not 0 < q <= 100:
         raise UserError(f"q: a percentage above 0 and up to 100 is expected, but {q:g} was given.")
     if not 0 <= theta < 1:
