@@ -209,10 +209,8 @@ def write_set(path: Path, found: AdversarialSet) -> None:
 
 def read_set(path: Path) -> AdversarialSet:
     """Reads and verifies; a damaged file, or one that is no adversarial set, is refused in one sentence."""
-    try:
+    with field_called("adversarial-set", "checkpoint"):
         read = read_checkpoint(path)
-    except UserError as error:
-        raise UserError(str(error).replace("checkpoint:", "adversarial-set:", 1)) from None
     values = dict(read.values)
     if values.pop("kind", None) != KIND:
         raise UserError(f"adversarial-set: {path} is no adversarial set; `ukemi attack` writes one.")
