@@ -141,12 +141,17 @@ def test_another_persons_code_fails_with_2_and_says_where(
         "class Boom(nn.Module):\n    def forward(self, x):\n        raise KeyError('boom')\n"
         "def fails():\n    raise ZeroDivisionError('no')\n"
         "def frozen():\n    return nn.Sequential(nn.Flatten(), nn.Linear(256, 2)).requires_grad_(False)\n"
+        "class Answers(nn.Linear):\n    def __init__(self):\n        super().__init__(256, 2)\n"
+        "    def forward(self, x):\n        return super().forward(x.flatten(1))\n"
+        "    def train(self, mode=True):\n        raise NotImplementedError('no')\n"
+        "def answers():\n    net = Answers()\n    net.training = False\n    return net\n"
     )
     (tmp_path / "broken.py").write_text("def net(:\n")
     expected = {
         "wild:Boom": "KeyError: 'boom', wild.py line 4",
         "wild:fails": "ZeroDivisionError: no, wild.py line 6",
         "wild:frozen": "no parameter that can be trained",
+        "wild:answers": "can't be set to training (NotImplementedError: no, wild.py line 15); train the network that",
         "broken:net": "SyntaxError",
         ":net": "package.module:name",
         ".x:net": "package.module:name",

@@ -14,6 +14,7 @@ from ukemi.data import Data, as_float
 from ukemi.errors import UserError
 from ukemi.models.inference import home_of
 from ukemi.randomness import Stream
+from ukemi.schema import reason
 from ukemi.training.checkpoints import Checkpoint, read_checkpoint
 from ukemi.training.config import TrainConfig
 from ukemi.training.run import Run
@@ -76,7 +77,21 @@ def make_model(config: TrainConfig, data: Data, classes: Sequence[str], weights:
         model = insert_dropout(model, config.dropout, few)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise UserError(f"model: {config.model} has no parameter that can be trained.")
+    _check_trains(config.model, model)
     return model
+
+
+def _check_trains(name: str, model: nn.Module) -> None:
+    """Some only ever answer; every module's mode is as before afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        model.train()
+    except Exception as error:  # a program of torch.export, for one, refuses
+        raise UserError(
+            f"model: {name} can't be set to training ({reason(error)}); train the network that it was made from."
+        ) from error
+    for module, mode in modes:
+        module.training = mode
 
 
 def pixel_statistics(data: Data) -> tuple[list[float], list[float]]:
