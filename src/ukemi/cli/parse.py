@@ -39,7 +39,7 @@ CHOICES: dict[str, tuple[Mapping[str, type[Schema]], str]] = {
 def parse_train(arguments: Sequence[str]) -> TrainConfig:
     """As `parse`, but `--augmenter NAME` and `--objective NAME` pick their schemas before the flags are read."""
     tables, rest = _config(arguments)
-    fields: dict[str, Any] = {}
+    fields, defaults = dict[str, Any](), dict[str, str]()
     usual = "standard"
     for part, (schemas, _) in CHOICES.items():
         name, rest = pop(rest, f"--{part}")
@@ -51,14 +51,17 @@ def parse_train(arguments: Sequence[str]) -> TrainConfig:
             table = {"name": name}
         if table and "name" not in table:
             raise UserError(f"{part}.name is missing; it is one of {', '.join(schemas)}.")
-        picked = table.get("name", usual)
+        picked = defaults[part] = table.get("name", usual)
         check_known(part, picked, schemas)
         fields[part] = (schemas[picked], schemas[picked](**table))
         usual = getattr(schemas[picked], "objective", "")  # what goes with this augmenter
     schema = create_model("TrainConfig", __base__=TrainConfig, __doc__=TrainConfig.__doc__, **fields)
     about = "Trains a classifier and writes a run folder: config, log, checkpoints, weights, page.\n\n"
     for part, (schemas, what) in CHOICES.items():
-        about += f"--{part} NAME picks {what}: {', '.join(schemas)}; its own settings follow as --{part}.SETTING.\n\n"
+        about += (
+            f"--{part} NAME picks {what}: {', '.join(schemas)} (default: {defaults[part]}); its own settings follow as"
+            f" --{part}.SETTING, and --{part} NAME --help lists them.\n\n"
+        )
     about += (
         f"{FILE}\n\n"
         "--resume RUN goes on with a run that was stopped, from its last checkpoint, and takes no other flags."
