@@ -80,8 +80,9 @@ def test_bad_pictures(kind: str, folder: str, said: str, images: Path, capsys: p
     ("flags", "said"),
     [
         (["frobnicate"], "known are demo, train"),
+        (["evalaute"], "'evalaute' is no command of ukemi; did you mean evaluate?"),
         (["train", "--data", "nothing"], "data: 'nothing' is neither a known set"),
-        (["train", "--model", "nothing"], "model: 'nothing' is not a known network"),
+        (["train", "--model", "nothing"], "model: 'nothing' is neither a known network"),
         (["train", "--model", "nothing:net"], "can't be imported"),
         (["train", "--model", "my/nets.py:net"], "should name a module, not its file: my.nets:net."),
         (["train", "--augmenter", "sensei", "--augmenter.k", "3"], "--augmenter.k is no flag of ukemi train (ukemi"),
@@ -223,7 +224,8 @@ def test_a_run_needs_a_folder(images: Path, capsys: pytest.CaptureFixture[str]) 
     [
         (["demo-cnn", "--mean", "0.9", "--std", "0.01"], "mean: demo-cnn brings its normalisation with its weights"),
         (["demo-cnn", "--mean", "0.9"], "mean: demo-cnn brings its normalisation with its weights"),
-        (["mine"], "model: 'mine' is not a known network (known are"),
+        (["mine"], "model: 'mine' is neither a known network nor your own"),
+        (["resnet19"], "; did you mean resnet18?"),
     ],
 )
 def test_what_a_known_network_does_not_take(

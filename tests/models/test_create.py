@@ -51,8 +51,9 @@ def test_one_number_is_that_of_both_sides_and_of_every_channel() -> None:
 @pytest.mark.parametrize(
     ("name", "changes", "sentence"),
     [
-        ("resnet-20", {}, "model: 'resnet-20' is not a known network; known are demo-cnn, "),
-        ("mine", {}, "; your own is named as package.module:factory."),
+        ("resnet-20", {}, "'resnet-20' is neither a known network nor your own as package.module:factory; did you mean"),
+        ("mine", {}, "package.module:factory; known are demo-cnn, "),
+        (__file__, {}, "test_create.py is a file; give package.module:factory, a function of yours that makes the net"),
         ("alexnet", {"size": (32, 20)}, "model: alexnet takes images of 21×21 pixels or more, but 32×20 was given."),
         ("demo-cnn", {"size": (0, 4)}, "model: demo-cnn takes images of 1×1 pixels or more, but 0×4 was given."),
         ("lenet5", {"channels": 0}, "model: lenet5 takes images of 1 channel or more, but 0 was given."),

@@ -18,6 +18,7 @@ from ukemi.data import Data, DataSet, as_float
 from ukemi.data.classes import classes_named
 from ukemi.errors import UserError
 from ukemi.models.check_head import gives_probabilities
+from ukemi.models.create import not_known
 from ukemi.ranks import is_first
 from ukemi.schema import Fixed, Number, Schema
 from ukemi.spaces import Gene, Space, space_of
@@ -98,10 +99,7 @@ def check_brought(config: BroughtConfig, command: str) -> None:
     if config.model is None or ":" in config.model:
         return
     if config.model not in models.MODELS:
-        raise UserError(
-            f"model: {config.model!r} is not a known network (known are {', '.join(models.MODELS)}) nor your own as"
-            " package.module:factory."
-        )
+        raise not_known(config.model)
     beside = [name for name in ("mean", "std", "model_arguments") if getattr(config, name)]
     if beside:
         raise UserError(
