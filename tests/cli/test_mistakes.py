@@ -199,6 +199,17 @@ def test_what_can_not_be_written_is_said_before(
     assert capsys.readouterr().err == "ukemi: out: there can't be written (Read-only file system).\n"
 
 
+def test_labels_that_count_from_1_are_noticed(capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez("ones.npz", images=np.zeros((20, 8, 8), np.uint8), labels=1 + np.arange(20) % 2)
+    Path("two.py").write_text("from torch import nn\ndef net(): return nn.Sequential(nn.Flatten(), nn.Linear(64, 2))\n")
+    assert run(["evaluate", "--model", "two:net", "--data", "ones.npz", "--out", "there"]) == 2
+    said = capsys.readouterr().err
+    assert "3 classes, but 2 logits; no image has label 0, and labels count from 0." in said
+    assert run(small(Path("ones.npz"), "--out", "here")) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "labels count from 0, but none of 14 training images has label 0." in said
+
+
 def test_a_loss_that_is_not_finite_promises_no_weights(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(small(images, "--out", "here", "--learning-rate", "1e30")) == 3
     said = capsys.readouterr().err

@@ -120,7 +120,7 @@ def brought(config: BroughtConfig, device: torch.device, *, seed: int, varied: b
         found = Brought(_named_model(config, config.model or "", data), data, shown)
     model, data = found.model, found.data
     few = as_float(data.images[torch.arange(min(2, len(data)))])
-    logits = _logits(model, few, len(data.classes))
+    logits = _logits(model, few, data)
     if logits > len(data.classes):
         tell(f"model: it has {logits} outputs for {len(data.classes)} classes; the others are never right.")
     told = {"outputs": "probabilities"} if gives_probabilities(model, few) else {}
@@ -141,13 +141,15 @@ def _of_run(config: BroughtConfig, folder: Path, shown: dict[str, Any], varied: 
     return Brought(model, data, shown, trained, log)
 
 
-def _logits(model: nn.Module, few: Tensor, classes: int) -> int:
+def _logits(model: nn.Module, few: Tensor, data: Data) -> int:
     try:
-        return models.check_head(model, few, classes)
+        return models.check_head(model, few, len(data.classes))
     except UserError as error:
-        if few.shape[1] == 1 and "3 channels" in str(error):
-            said = str(error).rstrip(".")
+        said = str(error).rstrip(".")
+        if few.shape[1] == 1 and "3 channels" in said:
             raise UserError(f"{said}; --channels 3 reads grey images as three equal channels.") from error
+        if "labels" in said and not (data.labels == 0).any():
+            raise UserError(f"{said}; no image has label 0, and labels count from 0.") from error
         raise
 
 

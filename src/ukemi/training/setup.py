@@ -172,12 +172,14 @@ def taken_for(classes: Sequence[str]) -> str:
     return f"data: the model's outputs are taken for the classes by name: {shown}; --classes says another order."
 
 
-def notes_of(config: TrainConfig, classes: Sequence[str]) -> list[str]:
+def notes_of(config: TrainConfig, classes: Sequence[str], data: Data) -> list[str]:
     """What nobody could see in the numbers of a training."""
     notes, weights = [], config.weights
     elsewhere = weights is not None and Run(weights.parent).weights_path != weights  # a run knows its classes
     if ":" in config.model and elsewhere and not config.classes and Path(config.data).is_dir():
         notes.append(taken_for(classes))
+    if not (data.labels == 0).any():
+        notes.append(f"data: labels count from 0, but none of {len(data):,} training images has label 0.")
     if getattr(config.augmenter, "warmup", 0) >= config.epochs:
         notes.append(f"augmenter.warmup: nothing is searched, since it leaves none of the {config.epochs} epochs.")
     return notes
