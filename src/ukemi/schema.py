@@ -222,7 +222,7 @@ def imported(name: str, field: str) -> Callable[..., Any]:
     module, _, attribute = name.partition(":")
     if not attribute or not module or module.startswith("."):
         raise UserError(f"{field}: {name!r} should have the form package.module:name.")
-    if module.endswith(".py"):
+    if module.endswith(".py") or "/" in module:
         plain = module.removesuffix(".py").replace("/", ".").strip(".")
         raise UserError(f"{field}: {name!r} should name a module, not its file: {plain}:{attribute}.")
     try:

@@ -85,6 +85,7 @@ def test_bad_pictures(kind: str, folder: str, said: str, images: Path, capsys: p
         (["train", "--model", "nothing"], "model: 'nothing' is neither a known network"),
         (["train", "--model", "nothing:net"], "can't be imported"),
         (["train", "--model", "my/nets.py:net"], "should name a module, not its file: my.nets:net."),
+        (["train", "--model", "my/nets:net"], "should name a module, not its file: my.nets:net."),
         (["train", "--augmenter", "sensei", "--augmenter.k", "3"], "--augmenter.k is no flag of ukemi train (ukemi"),
         (["train", "--augmenter", "sensei", "--augmenter.skp", "loss"], "; --augmenter.skip is."),
         (["train", "--augmenter", "nothing"], "augmenter: 'nothing' is none of"),
