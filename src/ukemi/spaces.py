@@ -14,7 +14,7 @@ from torch import Tensor
 from ukemi import randomness
 from ukemi.errors import UserError, check_known
 from ukemi.randomness import Stream
-from ukemi.schema import imported
+from ukemi.schema import imported, in_short
 
 Kernel = Callable[[Tensor, Tensor], Tensor]
 """A user's own variation: `(images [N, C, H, W], values [N]) -> images [N, C, H, W]`."""
@@ -296,6 +296,12 @@ _T6_RELEASED = replace(T6, name="t6-released", protocol="released")
 _T3_KAIST = replace(T3, name="t3-kaist", protocol="kaist")
 
 SPACES = {space.name: space for space in (T2, T3, T6, _T3_RELEASED, _T6_RELEASED, _T3_KAIST)}
+
+
+def check_space(space: Any) -> Space:
+    if not isinstance(space, Space):
+        raise UserError(f"space: a ukemi.Space is needed (T3, say), but {in_short(space)} was given.")
+    return space
 
 
 def space_of(name: str, genes: Sequence[Gene] = ()) -> Space:

@@ -164,12 +164,6 @@ def outside(numbers: Tensor, count: int) -> int | None:
     return next((end for end in (int(numbers.max()), int(numbers.min())) if not 0 <= end < count), None)
 
 
-def check_space(space: Any) -> Space:
-    if not isinstance(space, Space):
-        raise UserError(f"space: a ukemi.Space is needed (T3, say), but {in_short(space)} was given.")
-    return space
-
-
 def whole(field: str, value: Any) -> int:
     """A whole number of any kind that is not a tensor (NumPy's too) as an int: other kinds would overflow as a key."""
     if isinstance(value, bool | Tensor) or not hasattr(value, "__index__"):

@@ -10,14 +10,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ukemi.activations import recording
-from ukemi.augmenters.base import Augmenter, check_space, outside
+from ukemi.augmenters.base import Augmenter, outside
 from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.fitness import Fitness, Scored, Scorer, checked, fitness_of
 from ukemi.models.inference import rows_per_pass, scoring, writes
 from ukemi.ranks import out_of_memory
 from ukemi.schema import called
-from ukemi.spaces import Space
+from ukemi.spaces import Space, check_space
 from ukemi.variations import vary
 
 
