@@ -24,7 +24,11 @@ Report = Callable[[int, int], None]
 
 @dataclass(frozen=True, repr=False)
 class Robustness:
-    """What a grid of variants did to a model. Tensors are per image, in the order given, on the CPU."""
+    """What a grid of variants did to a model. Tensors are per image, in the order given, on the CPU.
+
+    `correct` says which images are recognised, `robust` which of them under every variant too, `broken_by` which row of
+    `grid` broke an image, -1 where none did.
+    """
 
     space: Space
     grid: Tensor
