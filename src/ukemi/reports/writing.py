@@ -76,4 +76,7 @@ def _setting(value: Any) -> str:
         return ", ".join(f"{key} = {said}" for key, said in flat(told))
     if isinstance(value, list | tuple):
         return ", ".join(map(_setting, value)) or "none"
-    return f"{value:g}" if isinstance(value, float) else "none" if value is None else str(value)
+    if isinstance(value, float):
+        levels = words.budget(value) if 0 < value < 1 else ""
+        return levels if "/" in levels else f"{value:g}"
+    return "none" if value is None else str(value)
