@@ -56,10 +56,12 @@ class Robustness:
 
     @property
     def accuracy(self) -> float:
+        """The share of images that are recognised."""
         return float(self.correct.double().mean())
 
     @property
     def robust_accuracy(self) -> float:
+        """The share of images that are recognised, under every variant too."""
         return float(self.robust.double().mean())
 
     @property
@@ -85,6 +87,7 @@ def robust_accuracy(
     `grid` is a number of levels per gene, the name of a grid (`engstrom-775`; it brings its own space), or chromosomes
     `[rows, G]`. Images leave at their first failure and variants far from the identity are tried first, unless `mean`
     asks for the mean accuracy over all variants too, which needs every pass. `chunk` rows go through the model at once.
+    `labels` count from 0; `report(done, images)` is called as it goes on.
     """
     for field, given in (("images", images), ("labels", labels)):
         if not isinstance(given, Tensor):
