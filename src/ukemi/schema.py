@@ -9,6 +9,7 @@ import tomllib
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from fractions import Fraction
 from math import isfinite
 from pathlib import Path
@@ -97,8 +98,10 @@ def sentence(error: ValidationError, prefix: str = "", known: Iterable[str] = ()
     place = ".".join([prefix] * bool(prefix) + [str(part) for part in first["loc"]]).replace("_", "-")
     kind, given = first["type"], first["input"]
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
-        names = ", ".join(known).replace("_", "-") if len(first["loc"]) == 1 else ""
-        return f"{place} is not a known field" + (f"; known are {names}." if names else ".")
+        names = [name.replace("_", "-") for name in known] if len(first["loc"]) == 1 else []
+        near = get_close_matches(place.rpartition(".")[2], names, 1, 0.7)
+        meant = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(names)}." if names else "."
+        return f"{place} is not a known field{meant}"
     if kind == "missing" or kind == "missing_argument":
         return f"{place} is missing."
     if kind == "union_tag_not_found":

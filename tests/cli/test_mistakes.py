@@ -96,7 +96,8 @@ def test_bad_pictures(kind: str, folder: str, said: str, images: Path, capsys: p
         (["train", "--autotune"], "autotune goes with compile"),
         (["train", "--config", "nothing.toml"], "there is no file nothing.toml"),
         (["train", "--config", "bad.toml"], "is not valid TOML"),
-        (["train", "--config", "unknown.toml"], "epoch is not a known field; known are data"),
+        (["train", "--config", "unknown.toml"], "unheard is not a known field; known are data"),
+        (["train", "--config", "near.toml"], "epoch is not a known field; did you mean epochs?"),
         (["train", "--config", "range.toml"], "gene 'rotation': identity should lie in"),
         (["train", "--config", "number.toml"], "augmenter: a name or a table is needed, but 3 was given."),
         (["train", "--config", "truth.toml"], "epochs: should be a number, but True was given."),
@@ -117,7 +118,8 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
     flags: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     Path("bad.toml").write_text("= 3")
-    Path("unknown.toml").write_text("epoch = 3")
+    Path("unknown.toml").write_text("unheard = 3")
+    Path("near.toml").write_text("epoch = 3")
     for name, text in (("number", "augmenter = 3"), ("truth", "epochs = true"), ("list", 'out = ["a"]')):
         Path(f"{name}.toml").write_text(text)
     Path("range.toml").write_text('[[genes]]\nname="rotation"\nlow=0\nhigh=30\nidentity=40\nstep=1\n')
