@@ -1,6 +1,6 @@
 """The one error that a user's mistake raises."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 
@@ -21,3 +21,9 @@ def field_called(name: str, *others: str) -> Iterator[None]:
         if not colon or field not in others:
             raise
         raise type(error)(f"{name}:{rest}") from None
+
+
+def check_known(field: str, given: object, known: Collection[str]) -> None:
+    """Refuses a name that is none of the known ones."""
+    if given not in list(known):  # a list: what was given may have no hash
+        raise UserError(f"{field}: {given!r} is none of {', '.join(known)}.")

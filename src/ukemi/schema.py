@@ -9,10 +9,11 @@ import tomllib
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from fractions import Fraction
 from math import isfinite
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 import tyro
 from pydantic import (
@@ -97,8 +98,10 @@ def sentence(error: ValidationError, prefix: str = "", known: Iterable[str] = ()
     place = ".".join([prefix] * bool(prefix) + [str(part) for part in first["loc"]]).replace("_", "-")
     kind, given = first["type"], first["input"]
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
-        names = ", ".join(known).replace("_", "-") if len(first["loc"]) == 1 else ""
-        return f"{place} is not a known field" + (f"; known are {names}." if names else ".")
+        names = [name.replace("_", "-") for name in known] if len(first["loc"]) == 1 else []
+        near = get_close_matches(place.rpartition(".")[2], names, 1, 0.7)
+        meant = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(names)}." if names else "."
+        return f"{place} is not a known field{meant}"
     if kind == "missing" or kind == "missing_argument":
         return f"{place} is missing."
     if kind == "union_tag_not_found":
@@ -134,6 +137,11 @@ class Schema(BaseModel):
             super().__init__(**values)
         except ValidationError as error:
             raise UserError(sentence(error, self.place, type(self).model_fields)) from None
+
+    @classmethod
+    def taken_from(cls, other: "Schema", **changes: Any) -> Self:
+        """This schema's fields as another one has them, with some of them changed."""
+        return cls(**{name: getattr(other, name) for name in cls.model_fields} | changes)
 
     @classmethod
     def __pydantic_init_subclass__(cls, **options: Any) -> None:
@@ -217,7 +225,7 @@ def imported(name: str, field: str) -> Callable[..., Any]:
     module, _, attribute = name.partition(":")
     if not attribute or not module or module.startswith("."):
         raise UserError(f"{field}: {name!r} should have the form package.module:name.")
-    if module.endswith(".py"):
+    if module.endswith(".py") or "/" in module:
         plain = module.removesuffix(".py").replace("/", ".").strip(".")
         raise UserError(f"{field}: {name!r} should name a module, not its file: {plain}:{attribute}.")
     try:

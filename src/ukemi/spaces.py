@@ -12,9 +12,9 @@ from pydantic import ConfigDict, PlainSerializer
 from torch import Tensor
 
 from ukemi import randomness
-from ukemi.errors import UserError
+from ukemi.errors import UserError, check_known
 from ukemi.randomness import Stream
-from ukemi.schema import imported
+from ukemi.schema import imported, in_short
 
 Kernel = Callable[[Tensor, Tensor], Tensor]
 """A user's own variation: `(images [N, C, H, W], values [N]) -> images [N, C, H, W]`."""
@@ -122,8 +122,7 @@ class Space:
         names = [gene.name for gene in self.genes]
         if not names or len(set(names)) < len(names):
             raise UserError(f"space: at least one gene, each name once, is needed, but {names} was given.")
-        if self.protocol not in PROTOCOLS:
-            raise UserError(f"protocol: {self.protocol!r} is none of {', '.join(PROTOCOLS)}.")
+        check_known("protocol", self.protocol, PROTOCOLS)
         known = PROTOCOLS[self.protocol]
         unknown = [gene.name for gene in self.genes if gene.kernel is None and gene.name not in known]
         if unknown:
@@ -299,6 +298,12 @@ _T3_KAIST = replace(T3, name="t3-kaist", protocol="kaist")
 SPACES = {space.name: space for space in (T2, T3, T6, _T3_RELEASED, _T6_RELEASED, _T3_KAIST)}
 
 
+def check_space(space: Any) -> Space:
+    if not isinstance(space, Space):
+        raise UserError(f"space: a ukemi.Space is needed (T3, say), but {in_short(space)} was given.")
+    return space
+
+
 def space_of(name: str, genes: Sequence[Gene] = ()) -> Space:
     """A space by name, as `package.module:SPACE`, or from `genes`.
 
@@ -370,8 +375,7 @@ def named_grid(name: str, size: tuple[int, int]) -> tuple[Space, Tensor]:
     if ":" in name:
         own = space_of(name)
         return own, own.grid(3)
-    if name not in GRIDS:
-        raise UserError(f"grid: {name!r} is none of {', '.join(GRIDS)}.")
+    check_known("grid", name, GRIDS)
     _, make, levels = GRIDS[name]
     space = make(size)
     return space, space.grid(levels)

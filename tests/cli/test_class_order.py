@@ -105,7 +105,8 @@ def test_a_wrong_order_is_one_sentence(flags: list[str], images: Path, capsys: p
     own = ["evaluate", "--model", "order:LightFirst", *flags, "--classes"]
     Path("bytes.txt").write_bytes(b"\xff\xfe\x00")
     for given, said in (
-        (["light"], "data: class 'dark' is none of those that the model knows: light."),
+        (["light", "third"], "data: class 'dark' is none of those that the model knows: light, third."),
+        (["nams.txt"], "classes: there is no file nams.txt; two names or more are needed, or a file with them."),
         (["light", "dark", "light"], "classes: 'light' stands there twice; each is the name of one output."),
         (["light", "dark", "third"], "3 classes"),
         (["bytes.txt"], "classes: bytes.txt is no text file with a name on each line."),

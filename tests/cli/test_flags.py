@@ -1,5 +1,7 @@
 """Wrong flags: one sentence each, that names the flag and what is allowed."""
 
+from pathlib import Path
+
 import pytest
 
 from ukemi import UserError
@@ -88,3 +90,11 @@ def test_what_stands_by_itself_has_no_flag(words: list[str], capsys: pytest.Capt
     told = capsys.readouterr()
     said = "ukemi: --run is no flag of ukemi evaluate: what it names stands by itself, without it.\n"
     assert (told.out, told.err) == ("", said)
+
+
+@pytest.mark.parametrize("part", ["augmenter", "objective"])
+def test_a_parts_name_that_is_a_list_is_named(part: str, tmp_path: Path) -> None:
+    """A file may hold anything; a list can't be looked up in a table of names."""
+    (tmp_path / "told.toml").write_text(f'[{part}]\nname = ["a"]\n')
+    with pytest.raises(UserError, match=rf"^{part}: \['a'\] is none of "):
+        parse_train(["--config", str(tmp_path / "told.toml")])

@@ -55,6 +55,14 @@ def test_what_is_given_beside_help_is_the_default_that_it_says(
     assert "--augmenter.population" not in found
 
 
+def test_which_parts_are_usual_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    text = " ".join(said(["train"], capsys).split())
+    assert "styx, own (default: standard); its own settings follow as --augmenter.SETTING, and" in text
+    assert "grouped-mixup (default: cross-entropy);" in text
+    text = " ".join(said(["train", "--augmenter", "ukemi"], capsys).split())
+    assert "(default: ukemi);" in text and "grouped-mixup (default: consistency);" in text
+
+
 def test_paragraphs_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "20")
     assert paragraphs("One two three\nfour five six.\n\n--flag-with-hyphens is one word") == (

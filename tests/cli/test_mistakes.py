@@ -80,10 +80,12 @@ def test_bad_pictures(kind: str, folder: str, said: str, images: Path, capsys: p
     ("flags", "said"),
     [
         (["frobnicate"], "known are demo, train"),
+        (["evalaute"], "'evalaute' is no command of ukemi; did you mean evaluate?"),
         (["train", "--data", "nothing"], "data: 'nothing' is neither a known set"),
-        (["train", "--model", "nothing"], "model: 'nothing' is not a known network"),
+        (["train", "--model", "nothing"], "model: 'nothing' is neither a known network"),
         (["train", "--model", "nothing:net"], "can't be imported"),
         (["train", "--model", "my/nets.py:net"], "should name a module, not its file: my.nets:net."),
+        (["train", "--model", "my/nets:net"], "should name a module, not its file: my.nets:net."),
         (["train", "--augmenter", "sensei", "--augmenter.k", "3"], "--augmenter.k is no flag of ukemi train (ukemi"),
         (["train", "--augmenter", "sensei", "--augmenter.skp", "loss"], "; --augmenter.skip is."),
         (["train", "--augmenter", "nothing"], "augmenter: 'nothing' is none of"),
@@ -94,7 +96,8 @@ def test_bad_pictures(kind: str, folder: str, said: str, images: Path, capsys: p
         (["train", "--autotune"], "autotune goes with compile"),
         (["train", "--config", "nothing.toml"], "there is no file nothing.toml"),
         (["train", "--config", "bad.toml"], "is not valid TOML"),
-        (["train", "--config", "unknown.toml"], "epoch is not a known field; known are data"),
+        (["train", "--config", "unknown.toml"], "unheard is not a known field; known are data"),
+        (["train", "--config", "near.toml"], "epoch is not a known field; did you mean epochs?"),
         (["train", "--config", "range.toml"], "gene 'rotation': identity should lie in"),
         (["train", "--config", "number.toml"], "augmenter: a name or a table is needed, but 3 was given."),
         (["train", "--config", "truth.toml"], "epochs: should be a number, but True was given."),
@@ -115,7 +118,8 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
     flags: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     Path("bad.toml").write_text("= 3")
-    Path("unknown.toml").write_text("epoch = 3")
+    Path("unknown.toml").write_text("unheard = 3")
+    Path("near.toml").write_text("epoch = 3")
     for name, text in (("number", "augmenter = 3"), ("truth", "epochs = true"), ("list", 'out = ["a"]')):
         Path(f"{name}.toml").write_text(text)
     Path("range.toml").write_text('[[genes]]\nname="rotation"\nlow=0\nhigh=30\nidentity=40\nstep=1\n')
@@ -141,12 +145,17 @@ def test_another_persons_code_fails_with_2_and_says_where(
         "class Boom(nn.Module):\n    def forward(self, x):\n        raise KeyError('boom')\n"
         "def fails():\n    raise ZeroDivisionError('no')\n"
         "def frozen():\n    return nn.Sequential(nn.Flatten(), nn.Linear(256, 2)).requires_grad_(False)\n"
+        "class Answers(nn.Linear):\n    def __init__(self):\n        super().__init__(256, 2)\n"
+        "    def forward(self, x):\n        return super().forward(x.flatten(1))\n"
+        "    def train(self, mode=True):\n        raise NotImplementedError('no')\n"
+        "def answers():\n    net = Answers()\n    net.training = False\n    return net\n"
     )
     (tmp_path / "broken.py").write_text("def net(:\n")
     expected = {
         "wild:Boom": "KeyError: 'boom', wild.py line 4",
         "wild:fails": "ZeroDivisionError: no, wild.py line 6",
         "wild:frozen": "no parameter that can be trained",
+        "wild:answers": "can't be set to training (NotImplementedError: no, wild.py line 15); train the network that",
         "broken:net": "SyntaxError",
         ":net": "package.module:name",
         ".x:net": "package.module:name",
@@ -193,6 +202,17 @@ def test_what_can_not_be_written_is_said_before(
     assert capsys.readouterr().err == "ukemi: out: there can't be written (Read-only file system).\n"
 
 
+def test_labels_that_count_from_1_are_noticed(capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez("ones.npz", images=np.zeros((20, 8, 8), np.uint8), labels=1 + np.arange(20) % 2)
+    Path("two.py").write_text("from torch import nn\ndef net(): return nn.Sequential(nn.Flatten(), nn.Linear(64, 2))\n")
+    assert run(["evaluate", "--model", "two:net", "--data", "ones.npz", "--out", "there"]) == 2
+    said = capsys.readouterr().err
+    assert "3 classes, but 2 logits; no image has label 0, and labels count from 0." in said
+    assert run(small(Path("ones.npz"), "--out", "here")) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "labels count from 0, but none of 14 training images has label 0." in said
+
+
 def test_a_loss_that_is_not_finite_promises_no_weights(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(small(images, "--out", "here", "--learning-rate", "1e30")) == 3
     said = capsys.readouterr().err
@@ -218,7 +238,8 @@ def test_a_run_needs_a_folder(images: Path, capsys: pytest.CaptureFixture[str]) 
     [
         (["demo-cnn", "--mean", "0.9", "--std", "0.01"], "mean: demo-cnn brings its normalisation with its weights"),
         (["demo-cnn", "--mean", "0.9"], "mean: demo-cnn brings its normalisation with its weights"),
-        (["mine"], "model: 'mine' is not a known network (known are"),
+        (["mine"], "model: 'mine' is neither a known network nor your own"),
+        (["resnet19"], "; did you mean resnet18?"),
     ],
 )
 def test_what_a_known_network_does_not_take(

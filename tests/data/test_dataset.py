@@ -98,3 +98,21 @@ def test_a_mask_of_all_samples_takes_those_that_it_marks() -> None:
     odd = data.take(data.labels == 1)
     assert odd.index.tolist() == [1, 3, 5, 7, 9] and len(odd.images[torch.arange(5)]) == 5 == odd.images.shape[0]
     assert not len(data.take(torch.arange(0)))
+
+
+def test_data_say_what_they_are_and_not_every_pixel() -> None:
+    data = labelled(torch.rand(6, 1, 8, 9), torch.arange(6) % 2).take(torch.arange(4))
+    assert repr(data) == "Data(images=4, channels=1, size=(8, 9), classes=2, identities=6)"
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "said"),
+    [
+        (torch.rand(2, 1, 3, 3).numpy(), torch.tensor([0, 1]), "images: a torch tensor is needed, but a ndarray"),
+        (torch.rand(2, 1, 3, 3), torch.tensor([0, 1]).numpy(), "labels: a torch tensor is needed, but a ndarray"),
+        (torch.rand(2, 1, 3, 3), [0, 1], "labels: a torch tensor is needed, but a list"),
+    ],
+)
+def test_arrays_of_numpy_and_lists_are_no_tensors(images: Any, labels: Any, said: str) -> None:
+    with pytest.raises(UserError, match=f"^data: {said} was given\\.$"):
+        labelled(images, labels)

@@ -144,6 +144,12 @@ def test_an_empty_folder_is_told(tmp_path: Path) -> None:
         load(tmp_path)
 
 
+def test_images_that_lie_deeper_are_named(tmp_path: Path) -> None:
+    picture(tmp_path / "inner" / "cat" / "a.png")
+    with pytest.raises(UserError, match=r"lies in a folder right below it \(one is .*inner/cat/a\.png\)\.$"):
+        load(tmp_path)
+
+
 def test_an_empty_class_is_told(tmp_path: Path) -> None:
     write(tmp_path)
     (tmp_path / "c").mkdir()

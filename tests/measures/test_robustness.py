@@ -160,7 +160,7 @@ class Two(nn.Module):
     ("model", "said"),
     [
         (Brightest().forward, r"^model: a torch\.nn\.Module is needed, but a method was given\.$"),
-        (Two(), r"^model: logits of shape \[images, classes\] are expected, but a tuple came out\.$"),
+        (Two(), r"^model: logits of shape \[images, classes\] are expected, but a tuple came out; put a module"),
         (nn.Linear(9, 2), "^model: it can't take images of 1×8×8 "),
         (Normalize([0.5] * 3, [0.5] * 3), "^model: it normalises 3 channels, but the images have 1 "),
     ],

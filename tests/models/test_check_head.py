@@ -86,15 +86,15 @@ def test_too_few_logits() -> None:
 @pytest.mark.parametrize(
     ("outputs", "words"),
     [
-        (torch.zeros(2, 10, 1, 1), r"shape \[2, 10, 1, 1\]"),
-        (torch.zeros(10), r"shape \[10\]"),
-        (torch.zeros(3, 10), r"shape \[3, 10\]"),
-        ((torch.zeros(2, 10), 1), "a tuple"),
-        ({"logits": 1}, "a dict"),
+        (torch.zeros(2, 10, 1, 1), r"shape \[2, 10, 1, 1\] came out\.$"),
+        (torch.zeros(10), r"shape \[10\] came out\.$"),
+        (torch.zeros(3, 10), r"shape \[3, 10\] came out\.$"),
+        ((torch.zeros(2, 10), 1), "a tuple came out; put a module around it whose forward gives the logits alone"),
+        ({"logits": 1}, "a dict came out; put a module around it whose forward gives the logits alone"),
     ],
 )
 def test_what_is_no_logits_is_named(outputs: object, words: str) -> None:
-    with pytest.raises(UserError, match=f"model: logits of shape .* are expected, but {words} came out"):
+    with pytest.raises(UserError, match=f"model: logits of shape .* are expected, but {words}"):
         check_head(Odd(outputs), IMAGES, 2)
 
 

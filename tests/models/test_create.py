@@ -51,8 +51,9 @@ def test_one_number_is_that_of_both_sides_and_of_every_channel() -> None:
 @pytest.mark.parametrize(
     ("name", "changes", "sentence"),
     [
-        ("resnet-20", {}, "model: 'resnet-20' is not a known network; known are demo-cnn, "),
-        ("mine", {}, "; your own is named as package.module:factory."),
+        ("resnet-20", {}, "is neither a known network nor your own as package.module:factory; did you mean resnet20?"),
+        ("mine", {}, "package.module:factory; known are demo-cnn, "),
+        (__file__, {}, "test_create.py is a file; give package.module:factory, a function of yours that makes the net"),
         ("alexnet", {"size": (32, 20)}, "model: alexnet takes images of 21×21 pixels or more, but 32×20 was given."),
         ("demo-cnn", {"size": (0, 4)}, "model: demo-cnn takes images of 1×1 pixels or more, but 0×4 was given."),
         ("lenet5", {"channels": 0}, "model: lenet5 takes images of 1 channel or more, but 0 was given."),
@@ -74,6 +75,10 @@ def test_normalize_needs_one_number_per_channel() -> None:
         Normalize([], [])
     with pytest.raises(UserError, match=r"^std: one number per channel is needed, as \[0\.5\], but 0\.25 was given\.$"):
         Normalize([0.5], 0.25)  # type: ignore[arg-type]
+
+
+def test_normalize_says_its_numbers() -> None:
+    assert repr(Normalize([0.485, 1 / 3], [0.25, 1])) == "Normalize(mean=[0.485, 0.3333], std=[0.25, 1.0])"
 
 
 def test_listing_shows_the_table() -> None:

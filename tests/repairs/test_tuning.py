@@ -17,7 +17,6 @@ from ukemi.repairs.mining import Mined, mine
 from ukemi.repairs.tuning import (
     Tuner,
     class_gradients,
-    class_runs,
     cross_entropy,
     formula_3,
     mean_loss,
@@ -27,6 +26,7 @@ from ukemi.repairs.tuning import (
     tune,
 )
 from ukemi.slicing import KeyLayer, activation_of
+from ukemi.slicing.slicing import class_runs
 
 sys.path.insert(0, str(Path(__file__).parent))
 from history_net import CLASSES, past_of, random_slices, residual, some_data

@@ -67,6 +67,8 @@ def test_settings_are_told_as_text(tmp_path: Path) -> None:
     said = read(tmp_path / "page.html").said()
     assert f"name = plain, augmenter.name = {HOSTILE[0]}, augmenter.k = 3" in said
     assert "{'" not in said and flat({"baseline": "luck"}) == [("baseline", "luck")]
+    told = {"epsilon": 8 / 255, "rate": 0.05, "odd": float("nan")}
+    assert flat(told) == [("epsilon", "8/255"), ("rate", "0.05"), ("odd", "nan")]
     assert ("methods 1", "name = plain") in flat({"methods": [{"name": "plain", "then": None}]})
 
 

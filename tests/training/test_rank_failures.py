@@ -115,4 +115,4 @@ def test_what_goes_on_can_be_pasted(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=pasted):
         Run.check_free(folder)
     with pytest.raises(UserError, match=pasted):
-        further(TrainConfig(), Run(folder), folder, folder)
+        further(TrainConfig(), Run(folder), folder)

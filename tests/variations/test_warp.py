@@ -208,6 +208,8 @@ def test_wrong_shapes_are_named() -> None:
         vary(torch.zeros(2, 1, 8, 8), torch.zeros(1, 4), T3)
     with pytest.raises(UserError, match=r"^genes: a float tensor is needed, but a list was given\.$"):
         vary(torch.zeros(1, 1, 8, 8), [[0.0] * 4], T3)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"^space: a ukemi\.Space is needed \(T3, say\), but 't3' was given\.$"):
+        vary(torch.zeros(1, 1, 8, 8), torch.zeros(1, 4), "t3")  # type: ignore[arg-type]
 
 
 def test_the_grid_is_exact_in_the_middle() -> None:

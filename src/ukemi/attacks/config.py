@@ -52,10 +52,6 @@ class AttackSettings(Schema):
     others: Literal["all", "likely"] | None = None
     """JSMA: how the other classes count in the choice of a pair: all alike (the paper), or by how likely they are."""
 
-    def chosen_attack(self, **changed: Any) -> "AttackConfig":
-        """The attack that the flags describe, with some of its settings changed."""
-        return AttackConfig(**{name: getattr(self, name) for name in AttackSettings.model_fields} | changed)
-
 
 class AttackConfig(AttackSettings):
     """An attack by name and what is set of its settings; the others keep the attack's own defaults."""

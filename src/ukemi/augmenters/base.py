@@ -156,10 +156,12 @@ def check_rows(field: str, rows: Tensor, images: Tensor) -> None:
         raise UserError(f"{field}: it lies on {rows.device}, but the images on {images.device}; move it there.")
 
 
-def check_space(space: Any) -> Space:
-    if not isinstance(space, Space):
-        raise UserError(f"space: a ukemi.Space is needed (T3, say), but {in_short(space)} was given.")
-    return space
+def outside(numbers: Tensor, count: int) -> int | None:
+    """One that is not among 0 to count - 1, where there is any. A GPU would have to be waited for; there it is caught
+    by the device itself."""
+    if numbers.device.type != "cpu" or not len(numbers):
+        return None
+    return next((end for end in (int(numbers.max()), int(numbers.min())) if not 0 <= end < count), None)
 
 
 def whole(field: str, value: Any) -> int:

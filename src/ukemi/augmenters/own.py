@@ -33,12 +33,19 @@ class OwnConfig(AugmenterConfig, extra="allow"):
 
 
 def _check_settings(make: Callable[..., object], settings: dict[str, Any], *given: Any, **named: Any) -> None:
-    """A misspelt setting would else look like a failure inside of what is called."""
+    """A misspelt setting, or what is called otherwise, would else look like a failure inside of what is called."""
+    what = getattr(make, "__name__", type(make).__name__)
     for name in settings:
         try:
             inspect.signature(make).bind_partial(*given, **named, **{name: settings[name]})
         except TypeError:
-            what = getattr(make, "__name__", type(make).__name__)
             raise UserError(f"augmenter.{name.replace('_', '-')} is no setting of {what}.") from None
         except ValueError:
             return  # some callables have no signature; the call itself will tell
+    try:
+        inspect.signature(make).bind(*given, **named, **settings)
+    except TypeError as error:
+        call = f"{what}(space, seed=…, flips=…)"
+        raise UserError(f"augmenter.of: {what} is called as {call}, which it does not take ({error}).") from None
+    except ValueError:
+        return

@@ -5,9 +5,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ukemi.augmenters.base import Augmenter, AugmenterConfig, check_space
+from ukemi.augmenters.base import Augmenter, AugmenterConfig
 from ukemi.schema import Fixed
-from ukemi.spaces import Space
+from ukemi.spaces import Space, check_space
 from ukemi.variations import vary
 
 

@@ -10,14 +10,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ukemi.activations import recording
-from ukemi.augmenters.base import Augmenter, check_space
+from ukemi.augmenters.base import Augmenter, outside
 from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.fitness import Fitness, Scored, Scorer, checked, fitness_of
-from ukemi.models.inference import rows_per_pass, scoring
+from ukemi.models.inference import rows_per_pass, scoring, writes
 from ukemi.ranks import out_of_memory
 from ukemi.schema import called
-from ukemi.spaces import Space
+from ukemi.spaces import Space, check_space
 from ukemi.variations import vary
 
 
@@ -169,7 +169,7 @@ def _scored(
     model: nn.Module, variants: Tensor, labels: Tensor, fitness: Scorer, clean: Tensor | None, look: bool
 ) -> tuple[tuple[Tensor, ...], int]:
     """Fitness, loss and predicted class of each variant, from one pass in evaluation mode; and how many classes."""
-    written = _writes(variants)
+    written = writes(variants)
     with scoring(model, variants.device), _recorded(model, fitness) as seen:
         logits = logits_of(model, variants)
         _check_unwritten(variants, written, "model: it")
@@ -199,23 +199,14 @@ def check_logits(given: Any, field: str = "logits", said: str = "{} was given") 
 
 
 def _check_labels(labels: Tensor, classes: int) -> None:
-    """A GPU would have to be waited for; there a label outside is caught by the device itself."""
-    if labels.device.type != "cpu" or not len(labels):
-        return
-    for given in (int(labels.max()), int(labels.min())):
-        if not 0 <= given < classes:
-            raise UserError(f"labels: {given} is outside the model's {classes} classes.")
+    if (given := outside(labels, classes)) is not None:
+        raise UserError(f"labels: {given} is outside the model's {classes} classes.")
 
 
 def _check_unwritten(variants: Tensor, before: int, who: str) -> None:
     """What was scored must be what is trained."""
-    if _writes(variants) != before:
+    if writes(variants) != before:
         raise UserError(f"{who} writes into the images that it is given, which are trained on; let it work on a copy.")
-
-
-def _writes(tensor: Tensor) -> int:
-    """How often a tensor was written into, which PyTorch counts outside of a caller's inference mode."""
-    return 0 if tensor.is_inference() else tensor._version
 
 
 def _recorded(model: nn.Module, fitness: Scorer) -> AbstractContextManager[Sequence[Tensor]]:

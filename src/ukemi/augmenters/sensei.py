@@ -54,8 +54,7 @@ class Sensei(Searching):
     ) -> None:
         """`settings` is a preset by name or a `Sensei.Config`; `changes` are its fields to set otherwise."""
         if isinstance(settings, SenseiSettings):
-            fields = {name: getattr(settings, name) for name in type(settings).model_fields}
-            self.settings = type(settings)(**{**fields, **changes})
+            self.settings = type(settings).taken_from(settings, **changes)
         elif isinstance(settings, str) and settings in PRESETS:
             self.settings = PRESETS[settings](**changes)
         else:

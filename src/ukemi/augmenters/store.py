@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ukemi.augmenters.base import outside
 from ukemi.errors import UserError
 from ukemi.genetics import packed, unpacked
 from ukemi.ranks import Ranks
@@ -46,12 +47,8 @@ class Store:
         )
 
     def check(self, index: Tensor) -> None:
-        """A GPU would have to be waited for; there an index outside is caught by the device itself."""
-        if index.device.type != "cpu" or not len(index):
-            return
-        for given in (int(index.max()), int(index.min())):
-            if not 0 <= given < len(self.begun):
-                raise UserError(f"index: {given} is outside the store of {len(self.begun)} samples.")
+        if (given := outside(index, len(self.begun))) is not None:
+            raise UserError(f"index: {given} is outside the store of {len(self.begun)} samples.")
 
     def write(self, index: Tensor, real: Tensor, parents_NSG: Tensor, fitness_N: Tensor, worst_NG: Tensor) -> None:
         """What a search found, for the rows that are `real`; the others only filled up a shape."""

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from ukemi import randomness
-from ukemi.augmenters.base import Augmenter, AugmenterConfig
+from ukemi.augmenters.base import Augmenter, AugmenterConfig, outside
 from ukemi.data import Data, Images, as_float, check_pixels
 from ukemi.errors import UserError
 from ukemi.models.inference import home_of
@@ -158,12 +158,10 @@ class Styx(Augmenter):
         return _hashes(index, self.seed, turn) <= self._limit.to(index.device)
 
     def _check(self, index: Tensor) -> None:
-        """As in a store of samples: not on a GPU, which would have to be waited for."""
-        if self.samples is None or self._identities is not None or index.device.type != "cpu" or not len(index):
+        if self.samples is None or self._identities is not None:
             return
-        for given in (int(index.max()), int(index.min())):
-            if not 0 <= given < self.samples:
-                raise UserError(f"index: {given} is outside the {self.samples} samples.")
+        if (given := outside(index, self.samples)) is not None:
+            raise UserError(f"index: {given} is outside the {self.samples} samples.")
 
 
 class _Before(StyxConfig):

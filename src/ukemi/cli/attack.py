@@ -7,8 +7,9 @@ from pydantic import Field
 from rich.console import Console
 
 from ukemi import reports
-from ukemi.attacks.config import AttackSettings
-from ukemi.cli.attacking import STYX, attacked, bar
+from ukemi.attacks.config import AttackConfig, AttackSettings
+from ukemi.cli.attacking import STYX, attacked
+from ukemi.cli.bars import bar
 from ukemi.cli.brought import BroughtConfig, brought, check_brought, few_of
 from ukemi.cli.parse import parse
 from ukemi.data import is_shared
@@ -47,7 +48,7 @@ class AttackCommandConfig(AttackSettings, BroughtConfig):
 def run(arguments: list[str]) -> int:
     config = parse(AttackCommandConfig, arguments, "attack")
     _check(config)
-    told = config.chosen_attack()
+    told = AttackConfig.taken_from(config)
     recorder = Recorder(told.made(config.seed))
     with measuring(config.device) as (ranks, device):
         with ranks.together():
@@ -87,8 +88,7 @@ def _out(config: AttackCommandConfig) -> Path:
     """A folder per attack and part: a set is not written over by another."""
     part = "" if config.split == "test" else f"-{config.split}"
     name = "" if config.attack == "pgd" and not part else f"-{config.attack}"
-    own = Path(f"attack{name}{part}".replace(":", "."))
-    return config.out or (own if config.run is None else config.run / own)
+    return config.out or config.folder / f"attack{name}{part}".replace(":", ".")
 
 
 def _check(config: AttackCommandConfig) -> None:

@@ -1,22 +1,20 @@
-"""Attacks as commands run them: from flags to results, with a progress bar."""
+"""Attacks as commands run them: from flags to results."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import Protocol
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from torch import nn
 
 from ukemi.attacks.config import Attack, AttackConfig, AttackSettings
+from ukemi.cli.bars import bar
 from ukemi.data import Data
 from ukemi.errors import UserError, field_called
 from ukemi.measures.attacks import Report, styx_grid, under_attack
 from ukemi.measures.transfer import transfer_accuracy
-from ukemi.ranks import Ranks, is_first
+from ukemi.ranks import Ranks
 from ukemi.reports import AttackResult, Transfer
 from ukemi.training.sets import AdversarialSet, as_data, check_set, originals, read_set, weights_hash
 from ukemi.training.setup import fixed_subset, in_classes
@@ -49,11 +47,11 @@ def attacks_of(flags: AttackSettings, epsilons: Sequence[float] = ()) -> Grid:
             raise UserError(f"{given[0].replace('_', '-')}: the grid styx brings its own settings.")
         return [(group, config) for group, configs in styx_grid().items() for config in configs]
     if not epsilons:
-        return [("", flags.chosen_attack())]
+        return [("", AttackConfig.taken_from(flags))]
     if flags.epsilon is not None:
         raise UserError("epsilons: give --epsilon or --epsilons, not both.")
     with field_called("epsilons", "epsilon"):
-        return [("", flags.chosen_attack(epsilon=epsilon)) for epsilon in sorted(set(epsilons))]
+        return [("", AttackConfig.taken_from(flags, epsilon=epsilon)) for epsilon in sorted(set(epsilons))]
 
 
 def attacked_by(
@@ -140,15 +138,3 @@ def _white_box(model: nn.Module, unchanged: Data, found: AdversarialSet, ranks: 
     with bar("transfer", len(unchanged)) as report:
         made = found.config().made(found.seed)
         return attacked(model, unchanged, found.config(), made, report=report, ranks=ranks)
-
-
-@contextmanager
-def bar(about: str, total: int) -> Iterator[Report]:
-    """A progress bar on the error stream where that is a terminal, as a function of what is done; of several ranks the
-    first shows its own share."""
-    console = Console(stderr=True)
-    hidden = not console.is_terminal or not is_first()
-    columns = (TextColumn(about), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
-        task = progress.add_task(about, total=total)
-        yield lambda done, of: progress.update(task, completed=done, total=of)

@@ -18,6 +18,7 @@ from ukemi.data import Data, DataSet, as_float
 from ukemi.data.classes import classes_named
 from ukemi.errors import UserError
 from ukemi.models.check_head import gives_probabilities
+from ukemi.models.create import not_known
 from ukemi.ranks import is_first
 from ukemi.schema import Fixed, Number, Schema
 from ukemi.spaces import Gene, Space, space_of
@@ -54,6 +55,11 @@ class BroughtConfig(Schema):
     """Read grey images as three equal channels (3), or colour as grey (1); default: as they are."""
     split: Literal["test", "train", "all"] = "test"
     """Which part of the data is measured; all: both, where the data have no test part of their own."""
+
+    @property
+    def folder(self) -> Path:
+        """Where a command's own folder lies, unless another is asked for: in the run's, or in the current one."""
+        return self.run or Path()
 
 
 @dataclass(frozen=True)
@@ -93,10 +99,7 @@ def check_brought(config: BroughtConfig, command: str) -> None:
     if config.model is None or ":" in config.model:
         return
     if config.model not in models.MODELS:
-        raise UserError(
-            f"model: {config.model!r} is not a known network (known are {', '.join(models.MODELS)}) nor your own as"
-            " package.module:factory."
-        )
+        raise not_known(config.model)
     beside = [name for name in ("mean", "std", "model_arguments") if getattr(config, name)]
     if beside:
         raise UserError(
@@ -117,7 +120,7 @@ def brought(config: BroughtConfig, device: torch.device, *, seed: int, varied: b
         found = Brought(_named_model(config, config.model or "", data), data, shown)
     model, data = found.model, found.data
     few = as_float(data.images[torch.arange(min(2, len(data)))])
-    logits = _logits(model, few, len(data.classes))
+    logits = _logits(model, few, data)
     if logits > len(data.classes):
         tell(f"model: it has {logits} outputs for {len(data.classes)} classes; the others are never right.")
     told = {"outputs": "probabilities"} if gives_probabilities(model, few) else {}
@@ -138,13 +141,15 @@ def _of_run(config: BroughtConfig, folder: Path, shown: dict[str, Any], varied: 
     return Brought(model, data, shown, trained, log)
 
 
-def _logits(model: nn.Module, few: Tensor, classes: int) -> int:
+def _logits(model: nn.Module, few: Tensor, data: Data) -> int:
     try:
-        return models.check_head(model, few, classes)
+        return models.check_head(model, few, len(data.classes))
     except UserError as error:
-        if few.shape[1] == 1 and "3 channels" in str(error):
-            said = str(error).rstrip(".")
+        said = str(error).rstrip(".")
+        if few.shape[1] == 1 and "3 channels" in said:
             raise UserError(f"{said}; --channels 3 reads grey images as three equal channels.") from error
+        if "labels" in said and not (data.labels == 0).any():
+            raise UserError(f"{said}; no image has label 0, and labels count from 0.") from error
         raise
 
 

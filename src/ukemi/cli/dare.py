@@ -1,8 +1,7 @@
 """`ukemi repair dare` and its null controls, `ukemi repair null`."""
 
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,12 +10,12 @@ import tyro
 from pydantic import Field
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from torch import nn
 
 from ukemi import reports
 from ukemi.attacks.config import AttackConfig
+from ukemi.cli.bars import stages
 from ukemi.cli.brought import tell
 from ukemi.data import Data
 from ukemi.errors import UserError, field_called
@@ -52,9 +51,6 @@ class DareConfig(Dare):
     """Test images that the comparison with the controls uses."""
     device: str | None = None
     """cpu, cuda, cuda:1; default: as the run says."""
-
-    def told(self) -> Dare:
-        return Dare(**{name: getattr(self, name) for name in Dare.model_fields})
 
 
 class NullConfig(Schema):
@@ -98,7 +94,7 @@ def run_dare(config: DareConfig) -> Run:
 
 def _repaired(config: DareConfig, run: Run) -> Run:
     """The new run; one that was made from the same weights by the same settings before is taken up."""
-    told, found = config.told(), Run(folder_for(run, config.out, config.variant))
+    told, found = Dare.taken_from(config), Run(folder_for(run, config.out, config.variant))
     if (found.folder / REPAIR).exists() and found.weights_path.exists():
         with field_called("out", "run"):
             about = read_about(found)
@@ -106,13 +102,13 @@ def _repaired(config: DareConfig, run: Run) -> Run:
         if (about.get("origin_model"), about.get("settings")) == (weights_hash(model), told.model_dump(mode="json")):
             tell(f"{found.folder} is this repair already, and is taken up")
             return found
-    with _bars() as report:
+    with stages("mine") as report:
         return dare(run, told, out=config.out, device=config.device, report=report).run
 
 
 def _beside_controls(config: DareConfig, run: Run, done: Run) -> reports.Compared:
     try:
-        with _bars() as report:
+        with stages("mine") as report:
             return _compared(config, run, done, report)
     except (Interrupted, KeyboardInterrupt):
         raise Interrupted("stopped among the controls; the same command goes on from here.") from None
@@ -170,16 +166,6 @@ def models_and_test(*runs: Run, device: str | None = None) -> tuple[list[nn.Modu
     own = load_sets(config).test
     found = [trained_model(run, Run.plain_config_of(run.folder, space=False), own) for run in runs]
     return [model.to(home).eval() for model, _ in found], found[0][1].to(home)
-
-
-@contextmanager
-def _bars() -> Iterator[Told]:
-    """One bar that names what is done: mine, slice, tune."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("mine", total=None)
-        yield lambda what, done, total: progress.update(task, description=what, completed=done, total=total)
 
 
 def _table(about: Mapping[str, Any]) -> Table:

@@ -9,7 +9,7 @@ from pydantic import Field
 from rich.console import Console
 
 from ukemi import reports
-from ukemi.cli.attacking import bar
+from ukemi.cli.bars import bar
 from ukemi.cli.parse import parse
 from ukemi.cli.uncertain import (
     Asked,
@@ -19,21 +19,20 @@ from ukemi.cli.uncertain import (
     attacks_of,
     check_uncertain,
     kept_of,
-    read_sets,
     set_name,
     shown,
     thresholds_of,
     turned,
 )
-from ukemi.data import Data
-from ukemi.defences import DEFENCES, TRAINING, Defence, Setting, defence_of, joined, study
+from ukemi.data import Data, in_a_row
+from ukemi.defences import DEFENCES, TRAINING, Defence, Setting, defence_of, study
 from ukemi.defences.registry import check_defence
 from ukemi.errors import UserError
 from ukemi.measures.uncertainty import BENIGN, profile
 from ukemi.models.inference import home_of
 from ukemi.training import Run
 from ukemi.training.checkpoints import check_folder
-from ukemi.training.sets import AdversarialSet
+from ukemi.training.sets import AdversarialSet, read_set_for
 
 
 class DefendConfig(UncertainConfig):
@@ -95,7 +94,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _out(config: DefendConfig) -> Path:
-    return config.out or (Path("defended") if config.run is None else config.run / "defended")
+    return config.out or config.folder / "defended"
 
 
 def _check(config: DefendConfig) -> dict[str, AdversarialSet]:
@@ -110,7 +109,7 @@ def _check(config: DefendConfig) -> dict[str, AdversarialSet]:
         if name in TRAINING and config.run is None:
             raise UserError(f"defences: {name} trains the network anew, so a run folder is needed.")
     check_folder(_out(config))
-    return read_sets(_names(config.sets))
+    return {name: read_set_for("sets", path)[0] for path, name in _names(config.sets).items()}
 
 
 def _names(paths: tuple[Path, ...]) -> dict[Path, str]:
@@ -147,7 +146,7 @@ def _setting(config: DefendConfig, found: Asked, attacked: Sequence[Data]) -> Se
     return Setting(
         model=found.model,
         benign=found.validation,
-        adversarial=joined(some) if some else None,
+        adversarial=in_a_row(some) if some else None,
         run=run,
         dropout=config.dropout,
         passes=config.passes,

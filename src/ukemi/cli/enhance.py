@@ -32,9 +32,6 @@ class EnhanceConfig(Enhance):
     device: str | None = None
     """cpu, cuda, cuda:1; default: as the run says."""
 
-    def told(self) -> Enhance:
-        return Enhance(**{name: getattr(self, name) for name in Enhance.model_fields})
-
 
 def run_enhance(config: EnhanceConfig) -> Run:
     if config.run is None:
@@ -45,7 +42,8 @@ def run_enhance(config: EnhanceConfig) -> Run:
         if console.is_terminal:
             console.print(what, style="dim")
 
-    done = enhance(Run(config.run), config.sets, config.told(), out=config.out, device=config.device, report=report)
+    told = Enhance.taken_from(config)
+    done = enhance(Run(config.run), config.sets, told, out=config.out, device=config.device, report=report)
     Console(highlight=False, markup=False).print(_table(done))
     return done.run
 

@@ -13,11 +13,12 @@ from torch import nn
 
 from ukemi import reports
 from ukemi.attacks.config import AttackSettings
-from ukemi.cli.attacking import attacked_by, attacks_of, bar, set_of, transferred
-from ukemi.cli.brought import BroughtConfig, brought, check_brought, few_of
+from ukemi.cli.attacking import attacked_by, attacks_of, set_of, transferred
+from ukemi.cli.bars import bar
+from ukemi.cli.brought import Brought, BroughtConfig, brought, check_brought, few_of
 from ukemi.cli.parse import parse
 from ukemi.data import Data
-from ukemi.errors import UserError, field_called
+from ukemi.errors import UserError, check_known, field_called
 from ukemi.measures import Robustness, robustness_of
 from ukemi.measures.attacks import as_csv
 from ukemi.ranks import Ranks, is_first
@@ -81,21 +82,16 @@ class EvaluateConfig(AttackSettings, VariantsConfig):
 def run(arguments: list[str]) -> int:
     config = parse(EvaluateConfig, arguments, "evaluate")
     limits, attacks = _checked(config), attacks_of(config, config.epsilons)
-    sets = [set_of(path, config.split) for path in config.adversarial_set]
+    sets = {path: set_of(path, config.split) for path in config.adversarial_set}
     with measuring(config.device) as (ranks, device):
         with ranks.together():
             given = brought(config, device, seed=config.seed, varied=varied_in_runs_own(config))
-            space = given.space(config.space, config.genes)
-            if config.grid is None:
-                space.check_levels(config.levels)
-            if limits and "unfinished" in given.settings:
-                raise UserError(
-                    f"fail-under: {config.run} has no finished weights, only {given.settings['unfinished']}; finish it"
-                    f" with `ukemi train --resume {quote(str(config.run))}`."
-                )
+            space = varied_space(config, given)
+            if limits:
+                _check_finished(config, given)
         model, data = given.model, given.data
         check_measured(config, model, data, ranks)
-        transfer = transferred(model, data, dict(zip(config.adversarial_set, sets, strict=True)), config, ranks)
+        transfer = transferred(model, data, sets, config, ranks)
         data = few_of(data, config)
         with field_called("epsilons" if config.epsilons else "epsilon", "epsilon"):
             attacked = attacked_by(model, data, attacks, config.seed, ranks) if attacks else []
@@ -103,12 +99,11 @@ def run(arguments: list[str]) -> int:
         found = measured(model, data, space, config.grid or config.levels, mean=config.mean_accuracy, ranks=ranks)
     if not ranks.first:
         return 0
-    title = str(config.run or config.model)
     evaluation = reports.examine(
         model,
         data,
         found,
-        title=title,
+        title=str(config.run or config.model),
         model_name=given.settings["model"],
         data_name=given.settings["data"],
         log=given.log,
@@ -122,10 +117,14 @@ def run(arguments: list[str]) -> int:
         seed=config.seed,
         seconds=monotonic() - began,
     )
-    evaluation = replace(evaluation, attacks=tuple(attacked), transfer=tuple(transfer))
-    out = _out(config)
+    return _told(config, replace(evaluation, attacks=tuple(attacked), transfer=tuple(transfer)), limits)
+
+
+def _told(config: EvaluateConfig, evaluation: reports.Evaluation, limits: dict[str, float]) -> int:
+    """Writes what was found and prints it; the exit code says whether a limit was missed."""
+    out, attacked = _out(config), evaluation.attacks
     reports.write_json(out / "evaluation.json", evaluation)
-    reports.write_page(out / "page.html", [evaluation], f"Where {title} breaks")
+    reports.write_page(out / "page.html", [evaluation], f"Where {evaluation.title} breaks")
     checks = reports.checks_of(evaluation, limits)
     if config.junit is not None:
         reports.write_junit(config.junit, checks)
@@ -134,8 +133,8 @@ def run(arguments: list[str]) -> int:
     if attacked:
         write_whole(out / "attacks.csv", as_csv([reports.attack_row(one) for one in attacked]).encode())
         console.print(reports.attacks_table(attacked))
-    if transfer:
-        console.print(reports.transfer_table(transfer))
+    if evaluation.transfer:
+        console.print(reports.transfer_table(evaluation.transfer))
     for note in reports.evaluation_notes(evaluation):
         console.print(note, style="yellow", markup=False)
     console.print(f"numbers: {out / 'evaluation.json'}\npage:    {out / 'page.html'}", soft_wrap=True)
@@ -148,9 +147,8 @@ def run(arguments: list[str]) -> int:
 
 
 def _out(config: EvaluateConfig) -> Path:
-    if config.out is not None or config.run is None:
-        return config.out or Path("evaluation")
-    return config.run / ("evaluation" if config.split == "test" else f"evaluation-{config.split}")
+    part = "" if config.split == "test" or config.run is None else f"-{config.split}"
+    return config.out or config.folder / f"evaluation{part}"
 
 
 def _checked(config: EvaluateConfig) -> dict[str, float]:
@@ -171,6 +169,15 @@ def _checked(config: EvaluateConfig) -> dict[str, float]:
     return limits
 
 
+def _check_finished(config: EvaluateConfig, given: Brought) -> None:
+    """A gate is for weights that are there to stay."""
+    if "unfinished" in given.settings:
+        raise UserError(
+            f"fail-under: {config.run} has no finished weights, only {given.settings['unfinished']}; finish it"
+            f" with `ukemi train --resume {quote(str(config.run))}`."
+        )
+
+
 class Varied(Protocol):
     """What a command says about the variants that it measures."""
 
@@ -180,6 +187,8 @@ class Varied(Protocol):
     def space(self) -> str | None: ...
     @property
     def genes(self) -> Sequence[Gene]: ...
+    @property
+    def levels(self) -> int: ...
 
 
 def varied_in_runs_own(config: Varied) -> bool:
@@ -187,12 +196,19 @@ def varied_in_runs_own(config: Varied) -> bool:
     return config.space is None and not config.genes and config.grid is None
 
 
+def varied_space(config: Varied, given: Brought) -> Space:
+    """What is varied; where no named grid brings its own, it has to have so many levels."""
+    space = given.space(config.space, config.genes)
+    if config.grid is None:
+        space.check_levels(config.levels)
+    return space
+
+
 def check_grid(config: Varied) -> None:
     """A named grid has to be known, and brings its own space."""
     if config.grid is None:
         return
-    if config.grid not in GRIDS:
-        raise UserError(f"grid: {config.grid!r} is none of {', '.join(GRIDS)}.")
+    check_known("grid", config.grid, GRIDS)
     if config.space is not None or config.genes:
         raise UserError(f"grid: {config.grid} brings its own space; give --grid or a space, not both.")
 

@@ -8,7 +8,7 @@ from pydantic import Field
 from rich.console import Console
 
 from ukemi import reports
-from ukemi.cli.attacking import bar
+from ukemi.cli.bars import bar
 from ukemi.cli.parse import parse
 from ukemi.cli.uncertain import (
     UncertainConfig,
@@ -64,7 +64,7 @@ def run(arguments: list[str]) -> int:
     config = parse(GenerateConfig, arguments, "generate")
     _check(config)
     began = monotonic()
-    settings = SearchSettings(**{name: getattr(config, name) for name in SearchSettings.model_fields})
+    settings = SearchSettings.taken_from(config)
     maker = natural(space_of(config.space)) if config.generator == "natural" else PixelMaker
     with asked_on_ranks(config, config.images) as found:
         seeds = recognised(found)
@@ -104,8 +104,7 @@ def run(arguments: list[str]) -> int:
 
 def _out(config: GenerateConfig) -> Path:
     part = "" if config.split == "test" else f"-{config.split}"
-    name = Path("generated") / f"{config.pattern.upper()}-{config.goal}{part}"
-    return config.out or (name if config.run is None else config.run / name)
+    return config.out or config.folder / "generated" / f"{config.pattern.upper()}-{config.goal}{part}"
 
 
 def _check(config: GenerateConfig) -> None:

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 
 from rich.console import Console
@@ -91,7 +92,9 @@ def command(arguments: list[str]) -> int:
 
 def _command(name: str) -> Callable[[list[str]], int]:
     if name not in COMMANDS:
-        raise UserError(f"{name!r} is no command of ukemi; known are {', '.join(COMMANDS)}.")
+        near = get_close_matches(name, COMMANDS, 1)
+        meant = f"did you mean {near[0]}?" if near else f"known are {', '.join(COMMANDS)}."
+        raise UserError(f"{name!r} is no command of ukemi; {meant}")
     if launched() > 1 and name not in ON_RANKS:
         raise UserError(f"ukemi {name} runs in one process; torchrun may start {', '.join(ON_RANKS)}.")
     with stopped_in_a_line():

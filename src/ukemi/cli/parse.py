@@ -12,7 +12,7 @@ from pydantic import create_model
 from ukemi.augmenters import AUGMENTERS
 from ukemi.cli.flags import check_flags
 from ukemi.cli.help import paragraphs, registry
-from ukemi.errors import UserError
+from ukemi.errors import UserError, check_known
 from ukemi.objectives import OBJECTIVES
 from ukemi.schema import Schema, read_config
 from ukemi.training import TrainConfig
@@ -22,10 +22,10 @@ AnySchema = TypeVar("AnySchema", bound=Schema)
 FILE = "--config FILE.toml reads settings from a file; flags come on top."
 
 
-def parse(schema: type[AnySchema], arguments: Sequence[str], command: str, about: str = "") -> AnySchema:
+def parse(schema: type[AnySchema], arguments: Sequence[str], command: str) -> AnySchema:
     """The schema filled from `--config FILE` first and the flags second. A wrong flag ends the process with 2."""
     tables, rest = _config(arguments)
-    about = about or cleandoc(schema.__doc__ or "")
+    about = cleandoc(schema.__doc__ or "")
     return fill(schema, tables, rest, command, f"{about}\n\n{FILE}" if schema.model_fields else about)
 
 
@@ -39,7 +39,7 @@ CHOICES: dict[str, tuple[Mapping[str, type[Schema]], str]] = {
 def parse_train(arguments: Sequence[str]) -> TrainConfig:
     """As `parse`, but `--augmenter NAME` and `--objective NAME` pick their schemas before the flags are read."""
     tables, rest = _config(arguments)
-    fields: dict[str, Any] = {}
+    fields, defaults = dict[str, Any](), dict[str, str]()
     usual = "standard"
     for part, (schemas, _) in CHOICES.items():
         name, rest = pop(rest, f"--{part}")
@@ -51,15 +51,17 @@ def parse_train(arguments: Sequence[str]) -> TrainConfig:
             table = {"name": name}
         if table and "name" not in table:
             raise UserError(f"{part}.name is missing; it is one of {', '.join(schemas)}.")
-        picked = table.get("name", usual)
-        if picked not in schemas:
-            raise UserError(f"{part}: {picked!r} is none of {', '.join(schemas)}.")
+        picked = defaults[part] = table.get("name", usual)
+        check_known(part, picked, schemas)
         fields[part] = (schemas[picked], schemas[picked](**table))
         usual = getattr(schemas[picked], "objective", "")  # what goes with this augmenter
     schema = create_model("TrainConfig", __base__=TrainConfig, __doc__=TrainConfig.__doc__, **fields)
     about = "Trains a classifier and writes a run folder: config, log, checkpoints, weights, page.\n\n"
     for part, (schemas, what) in CHOICES.items():
-        about += f"--{part} NAME picks {what}: {', '.join(schemas)}; its own settings follow as --{part}.SETTING.\n\n"
+        about += (
+            f"--{part} NAME picks {what}: {', '.join(schemas)} (default: {defaults[part]}); its own settings follow as"
+            f" --{part}.SETTING, and --{part} NAME --help lists them.\n\n"
+        )
     about += (
         f"{FILE}\n\n"
         "--resume RUN goes on with a run that was stopped, from its last checkpoint, and takes no other flags."

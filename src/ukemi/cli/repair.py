@@ -1,21 +1,22 @@
 """`ukemi repair`: one word for each way."""
 
+from collections.abc import Callable
 from pathlib import Path
 from shlex import quote
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import tyro
 from pydantic import Field
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from ukemi.cli.bars import progress
 from ukemi.cli.brought import tell
 from ukemi.cli.dare import DareConfig, NullConfig, models_and_test, run_dare, run_null
 from ukemi.cli.enhance import EnhanceConfig, run_enhance
 from ukemi.cli.help import overview
 from ukemi.cli.parse import parse
 from ukemi.cli.train import write_page
-from ukemi.errors import UserError
+from ukemi.errors import UserError, check_known
 from ukemi.measures import accuracy
 from ukemi.models.inference import home_of
 from ukemi.repairs import fine_tune, retrain
@@ -70,35 +71,20 @@ def run(arguments: list[str]) -> int:
     word, *rest = arguments or [""]
     if word not in WAYS:
         if word in ("-h", "--help"):
-            ways = {name: " ".join((way.__doc__ or "").partition(".")[0].split()) for name, way in WAYS.items()}
+            told = {name: way.settings.__doc__ or "" for name, way in WAYS.items()}
+            ways = {name: " ".join(text.partition(".")[0].split()) for name, text in told.items()}
             more = "`ukemi repair WAY --help` lists the options of one."
             overview("Changes a trained model.", "ukemi repair WAY [options] RUN", ways, more)
             return 0
         if not word or word.startswith("-"):
             raise UserError(f"repair: a way is needed, one of {', '.join(WAYS)}: ukemi repair retrain RUN.")
-        raise UserError(f"repair: {word!r} is none of {', '.join(WAYS)}.")
-    if word == "retrain":
-        return _retrain(parse(RetrainConfig, rest, "repair retrain"))
-    if word == "dare":
-        return _told(run_dare(parse(DareConfig, rest, "repair dare")))
-    if word == "null":
-        null = parse(NullConfig, rest, "repair null")
-        return _told(run_null(null), null.run)
-    if word == "uncertainty":
-        return _told(run_enhance(parse(EnhanceConfig, rest, "repair uncertainty")))
-    return _adversarial(parse(AdversarialConfig, rest, "repair adversarial"))
+        check_known("repair", word, WAYS)
+    way = WAYS[word]
+    config: Any = parse(way.settings, rest, f"repair {word}")
+    return _told(way.repaired(config), config.run if way.tells_accuracy else None)
 
 
-WAYS: dict[str, type[Schema]] = {
-    "retrain": RetrainConfig,
-    "adversarial": AdversarialConfig,
-    "dare": DareConfig,
-    "null": NullConfig,
-    "uncertainty": EnhanceConfig,
-}
-
-
-def _adversarial(config: AdversarialConfig) -> int:
+def _adversarial(config: AdversarialConfig) -> Run:
     if config.run is None:
         raise UserError("repair: a run folder is needed: ukemi repair adversarial RUN --sets FILE.")
     if not config.sets:
@@ -118,22 +104,19 @@ def _adversarial(config: AdversarialConfig) -> int:
             "sets: some were made from the test part, so the model was trained on images that it is tested on;"
             " `ukemi attack --split train` makes others"
         )
-    return _told(done, config.run)
+    return done
 
 
-def _retrain(config: RetrainConfig) -> int:
+def _retrain(config: RetrainConfig) -> Run:
     if config.run is None:
         raise UserError("repair: a run folder is needed: ukemi repair retrain RUN.")
-    columns = (TextColumn("search"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    shown = Console(stderr=True)
-    # transient, and only on a terminal: where it ends in a mistake, that sentence stands alone
-    with Progress(*columns, console=shown, transient=True, disable=not shown.is_terminal) as progress:
-        task = progress.add_task("search", total=None)
+    with progress() as shown:
+        task = shown.add_task("search", total=None)
 
         def told(done: int, total: int) -> None:
-            progress.update(task, completed=done, total=total)
+            shown.update(task, completed=done, total=total)
             if done == total:
-                progress.stop()  # the training that follows has a bar of its own
+                shown.stop()  # the training that follows has a bar of its own
 
         done = retrain(Run(config.run), epochs=config.epochs, out=config.out, device=config.device, report=told)
     console = Console(highlight=False, markup=False, soft_wrap=True)
@@ -141,10 +124,28 @@ def _retrain(config: RetrainConfig) -> int:
     console.print(
         f"{done.forwards:,} forward passes found them; SENSEI would have spent {done.search:,} in as many epochs."
     )
-    return _told(done.run, config.run)
+    return done.run
 
 
-def _told(finished: Run, origin: Path | None = None) -> int:
+class Way(NamedTuple):
+    """How a model is changed: what is asked for, and what makes the new run of it."""
+
+    settings: type[Schema]
+    repaired: Callable[[Any], Run]
+    tells_accuracy: bool = True
+    """before and after, where it has no table of its own"""
+
+
+WAYS = {
+    "retrain": Way(RetrainConfig, _retrain),
+    "adversarial": Way(AdversarialConfig, _adversarial),
+    "dare": Way(DareConfig, run_dare, tells_accuracy=False),
+    "null": Way(NullConfig, run_null),
+    "uncertainty": Way(EnhanceConfig, run_enhance, tells_accuracy=False),
+}
+
+
+def _told(finished: Run, origin: Path | None) -> int:
     """Says where everything is; with the run that was repaired, also how accurate both are."""
     page = write_page(finished, Run.config_of(finished.folder))
     console = Console(highlight=False, markup=False, soft_wrap=True)

@@ -5,21 +5,19 @@ from time import monotonic
 
 from pydantic import Field
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-from torch import nn
 
 from ukemi import reports
 from ukemi.augmenters import AUGMENTERS, AugmenterConfig
+from ukemi.cli.bars import bar
 from ukemi.cli.brought import BroughtConfig, brought, check_brought
-from ukemi.cli.evaluate import check_grid, varied_in_runs_own
+from ukemi.cli.evaluate import check_grid, varied_in_runs_own, varied_space
 from ukemi.cli.parse import parse
-from ukemi.data import Data
-from ukemi.errors import UserError
-from ukemi.measures import SearchQuality, search_quality
+from ukemi.errors import UserError, check_known
+from ukemi.measures import search_quality
 from ukemi.measures.inner import SEARCHES, Method
 from ukemi.models.check_head import PROBABILITIES
 from ukemi.schema import Fixed, value_of
-from ukemi.spaces import Gene, Space
+from ukemi.spaces import Gene
 from ukemi.training.checkpoints import check_folder
 from ukemi.training.config import device_of
 from ukemi.training.setup import fixed_subset
@@ -64,15 +62,23 @@ def run(arguments: list[str]) -> int:
     methods = _checked(config)
     device = device_of(config.device)
     given = brought(config, device, seed=config.seed, varied=varied_in_runs_own(config))
-    space = given.space(config.space, config.genes)
     if given.settings.get("outputs"):  # losses are all that is shown here
         raise UserError(PROBABILITIES)
-    if config.grid is None:
-        space.check_levels(config.levels)
+    space = varied_space(config, given)
     data = fixed_subset(given.data, min(config.images, len(given.data)), config.seed)
     began = monotonic()
     seeds = range(config.seed, config.seed + config.seeds)
-    found = _measured(given.model, data, space, methods, config.generations, config.grid or config.levels, seeds)
+    with bar("search") as report:
+        found = search_quality(
+            given.model,
+            data,
+            space,
+            methods,
+            generations=config.generations,
+            grid=config.grid or config.levels,
+            seed=seeds,
+            report=report,
+        )
     out = _out(config)
     reports.write_search(
         out,
@@ -96,9 +102,7 @@ def run(arguments: list[str]) -> int:
 def method_of(text: str) -> AugmenterConfig:
     """Settings from `NAME` or `NAME,SETTING=VALUE,…`."""
     name, *settings = text.split(",")
-    known = [known for known in AUGMENTERS if known not in NO_SEARCH]
-    if name not in known:
-        raise UserError(f"methods: {name!r} is none of {', '.join(known)}.")
+    check_known("methods", name, [known for known in AUGMENTERS if known not in NO_SEARCH])
     pairs = [setting.partition("=") for setting in settings]
     if not all(key and equals and value for key, equals, value in pairs):
         raise UserError(f"methods: {text!r} should have the form NAME,SETTING=VALUE,SETTING=VALUE.")
@@ -106,7 +110,7 @@ def method_of(text: str) -> AugmenterConfig:
 
 
 def _out(config: SearchConfig) -> Path:
-    return config.out or (Path("search") if config.run is None else config.run / "search")
+    return config.out or config.folder / "search"
 
 
 def _checked(config: SearchConfig) -> dict[str, Method]:
@@ -121,23 +125,3 @@ def _checked(config: SearchConfig) -> dict[str, Method]:
     check_grid(config)
     check_folder(_out(config))
     return methods
-
-
-def _measured(
-    model: nn.Module,
-    data: Data,
-    space: Space,
-    methods: dict[str, Method],
-    generations: int,
-    grid: int | str,
-    seeds: range,
-) -> SearchQuality:
-    """The search with a progress bar."""
-    columns = (TextColumn("search"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("search", total=None)
-
-        def told(done: int, total: int) -> None:
-            progress.update(task, completed=done, total=total)
-
-        return search_quality(model, data, space, methods, generations=generations, grid=grid, seed=seeds, report=told)

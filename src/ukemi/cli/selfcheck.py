@@ -6,13 +6,11 @@ from typing import Annotated
 
 from pydantic import Field
 from rich.console import Console
-from torch import nn
 
-from ukemi.cli.attacking import bar
+from ukemi.cli.bars import bar
 from ukemi.cli.brought import BroughtConfig, brought, check_brought
 from ukemi.cli.parse import parse
-from ukemi.data import Data
-from ukemi.measures.reliability import Selfcheck, selfcheck
+from ukemi.measures.reliability import selfcheck
 from ukemi.reports.selfcheck import selfcheck_table, write_selfcheck
 from ukemi.schema import Number
 from ukemi.training.checkpoints import check_folder
@@ -53,7 +51,9 @@ def run(arguments: list[str]) -> int:
     given = brought(config, device, seed=config.seed)
     data = fixed_subset(given.data, min(config.images, len(given.data)), config.seed)
     began = monotonic()
-    found = _checked(given.model, data, config)
+    options = {name: getattr(config, name) for name in ("epsilon", "steps", "queries", "tolerance", "seed")}
+    with bar("selfcheck", 1) as report:
+        found = selfcheck(given.model, data, **options, report=report)
     out = _out(config)
     write_selfcheck(
         out,
@@ -73,17 +73,10 @@ def run(arguments: list[str]) -> int:
 
 
 def _out(config: SelfcheckConfig) -> Path:
-    return config.out or (Path("selfcheck") if config.run is None else config.run / "selfcheck")
+    return config.out or config.folder / "selfcheck"
 
 
 def _check(config: SelfcheckConfig) -> None:
     """What can be known to be wrong before anything is measured."""
     check_brought(config, "selfcheck")
     check_folder(_out(config))
-
-
-def _checked(model: nn.Module, data: Data, config: SelfcheckConfig) -> Selfcheck:
-    """The check with a progress bar."""
-    options = {name: getattr(config, name) for name in ("epsilon", "steps", "queries", "tolerance", "seed")}
-    with bar("selfcheck", 1) as report:
-        return selfcheck(model, data, **options, report=report)

@@ -8,7 +8,7 @@ from pydantic import Field
 from rich.console import Console
 
 from ukemi import reports
-from ukemi.cli.attacking import bar
+from ukemi.cli.bars import bar
 from ukemi.cli.brought import BroughtConfig, brought, check_brought
 from ukemi.cli.parse import parse
 from ukemi.errors import UserError, field_called
@@ -97,7 +97,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _out(config: SliceConfig) -> Path:
-    return config.out or (Path("slices") if config.run is None else config.run / "slices")
+    return config.out or config.folder / "slices"
 
 
 def _check(config: SliceConfig) -> None:

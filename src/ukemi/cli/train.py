@@ -6,7 +6,7 @@ from shlex import quote
 from rich.console import Console
 
 from ukemi import reports
-from ukemi.cli.attacking import bar
+from ukemi.cli.bars import bar
 from ukemi.cli.parse import parse_train, pop
 from ukemi.errors import UserError
 from ukemi.ranks import is_first, launched, restarted

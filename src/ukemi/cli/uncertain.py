@@ -15,7 +15,7 @@ from torch import nn
 
 from ukemi import data as data_room
 from ukemi.attacks.config import AttackConfig
-from ukemi.cli.attacking import bar
+from ukemi.cli.bars import bar
 from ukemi.cli.brought import BroughtConfig, brought, check_brought, tell
 from ukemi.data import Data
 from ukemi.errors import UserError, field_called
@@ -31,7 +31,7 @@ from ukemi.training.checkpoints import read_checkpoint
 from ukemi.training.config import device_of
 from ukemi.training.parallel import check_measured, measuring
 from ukemi.training.run import Run
-from ukemi.training.sets import AdversarialSet, as_data, check_set, read_set, weights_hash
+from ukemi.training.sets import AdversarialSet, as_data, check_set, weights_hash
 from ukemi.training.setup import fixed_subset, in_classes, load_model, load_sets, trained_model
 from ukemi.uncertainty import DropoutPasses, Ensemble, Source, Thresholds, with_dropout
 from ukemi.uncertainty.dropout import drops, rateless
@@ -121,17 +121,6 @@ def check_uncertain(config: UncertainConfig, command: str) -> None:
 def set_name(path: Path) -> str:
     """A set's path as a source is called: with a folder, ./ at least, which no source of ours has."""
     return join(path.parent, path.name)
-
-
-def read_sets(names: Mapping[Path, str]) -> dict[str, AdversarialSet]:
-    """Saved sets by their names; in each of them something has to have succeeded."""
-    saved = {}
-    for path, name in names.items():
-        with field_called("sets", "adversarial-set"):
-            saved[name] = read_set(path)
-        with field_called(f"sets: {path}", "adversarial-set"):
-            as_data(saved[name])
-    return saved
 
 
 def kept_of(saved: Mapping[str, AdversarialSet], found: Asked) -> dict[str, Data]:

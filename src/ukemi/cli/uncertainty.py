@@ -8,7 +8,7 @@ from pydantic import Field
 from rich.console import Console
 
 from ukemi import reports
-from ukemi.cli.attacking import bar
+from ukemi.cli.bars import bar
 from ukemi.cli.parse import parse
 from ukemi.cli.uncertain import (
     Asked,
@@ -18,7 +18,6 @@ from ukemi.cli.uncertain import (
     check_uncertain,
     finds_thresholds,
     kept_of,
-    read_sets,
     set_name,
     shown,
     thresholds_of,
@@ -31,7 +30,7 @@ from ukemi.models.inference import home_of
 from ukemi.ranks import is_first
 from ukemi.spaces import space_of
 from ukemi.training.checkpoints import check_folder
-from ukemi.training.sets import AdversarialSet, fuzzed_set, weights_hash, write_set
+from ukemi.training.sets import AdversarialSet, fuzzed_set, read_set_for, weights_hash, write_set
 from ukemi.uncertainty import GUIDES, fuzz
 from ukemi.uncertainty.fuzzing import Guide
 
@@ -108,7 +107,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _out(config: UncertaintyConfig) -> Path:
-    return config.out or (Path("uncertainty") if config.run is None else config.run / "uncertainty")
+    return config.out or config.folder / "uncertainty"
 
 
 def _check(config: UncertaintyConfig) -> dict[str, AdversarialSet]:
@@ -119,7 +118,7 @@ def _check(config: UncertaintyConfig) -> dict[str, AdversarialSet]:
             space_of(config.variants)
     if is_first():
         check_folder(_out(config))
-    return read_sets({path: set_name(path) for path in config.sets})
+    return {set_name(path): read_set_for("sets", path)[0] for path in config.sets}
 
 
 def _guides(config: UncertaintyConfig, found: Asked) -> dict[str, Guide]:

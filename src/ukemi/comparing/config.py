@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from ukemi.attacks.config import AttackConfig
 from ukemi.augmenters import AUGMENTERS
-from ukemi.errors import UserError
+from ukemi.errors import UserError, check_known, field_called
 from ukemi.measures.attacks import styx_grid
 from ukemi.schema import Fixed, Number, Schema, value_of
 from ukemi.spaces import GRIDS, named_grid
@@ -269,10 +269,8 @@ class CompareConfig(Engine):
 def _check_grid(name: str) -> None:
     if ":" not in name and name not in GRIDS:
         raise UserError(f"grids: {name!r} is none of {', '.join(GRIDS)} nor package.module:SPACE.")
-    try:
+    with field_called("grids", "space"):
         named_grid(name, (32, 32))  # a space of one's own may not be there, or have too many variants
-    except UserError as error:
-        raise UserError(str(error).replace("space:", "grids:", 1)) from None
 
 
 def _known_augmenter(one: Method) -> None:
@@ -280,5 +278,5 @@ def _known_augmenter(one: Method) -> None:
     if not isinstance(told, str | dict):
         raise UserError(f"methods.{one.name}.augmenter: a name or a table is needed, but {told!r} was given.")
     name = told if isinstance(told, str) else told.get("name")
-    if name is not None and name not in list(AUGMENTERS):  # a list: what was given may have no hash
-        raise UserError(f"methods: {name!r} is none of {', '.join(AUGMENTERS)}.")
+    if name is not None:
+        check_known("methods", name, AUGMENTERS)

@@ -80,7 +80,12 @@ class Watch:
         runs = f"{len(self.over)} of {len(self.plan.planned)} runs"
         if left is None or len(self.over) == len(self.plan.planned):
             return runs
-        return f"{runs}, about {left / 60:.0f} min left" if left >= 90 else f"{runs}, about {left:.0f} s left"
+        return about_left(runs, left)
+
+
+def about_left(done: str, seconds: float) -> str:
+    """How much is done, and roughly how long the rest will take."""
+    return f"{done}, about {seconds / 60:.0f} min left" if seconds >= 90 else f"{done}, about {seconds:.0f} s left"
 
 
 class Looking(Protocol):

@@ -62,7 +62,9 @@ SIGNS = (
 def classes_named(given: Sequence[str]) -> tuple[str, ...]:
     """The names themselves, or the lines of a text file."""
     names = list(given)
-    if len(given) == 1 and Path(given[0]).is_file():
+    if len(given) == 1 and not Path(given[0]).is_file():
+        raise UserError(f"classes: there is no file {given[0]}; two names or more are needed, or a file with them.")
+    if len(given) == 1:
         try:
             lines = Path(given[0]).read_text(encoding="utf-8-sig").splitlines()
         except UnicodeDecodeError:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -51,6 +52,13 @@ class Data:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def __repr__(self) -> str:
+        """What it is: in a notebook its pixels would hide it."""
+        return (
+            f"Data(images={len(self)}, channels={self.channels}, size={self.size}, classes={len(self.classes)},"
+            f" identities={self.identities})"
+        )
 
     @property
     def channels(self) -> int:
@@ -231,6 +239,9 @@ def labelled(
 
     `images` is uint8 or float `[N, H, W]`, `[N, C, H, W]`; `classes` defaults to the label numbers as text.
     """
+    for field, given in (("images", images), ("labels", labels)):
+        if not isinstance(given, Tensor) and (field == "labels" or isinstance(given, list | np.ndarray)):
+            raise UserError(f"{name}: {field}: a torch tensor is needed, but a {type(given).__name__} was given.")
     if isinstance(images, Tensor):
         images = check_pixels(images[:, None] if images.ndim == 3 else images, name)
     count = images.shape[0]

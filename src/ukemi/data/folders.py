@@ -63,9 +63,10 @@ def _parts(root: Path, listings: Sequence[Listing], wish: Wish) -> list[Data]:
 def _listing(root: Path) -> Listing:
     listing = {_text(folder.name): _files(folder) for folder in _folders(root)}
     if not any(listing.values()):
+        elsewhere = next((path for path in root.rglob("*") if _is_image(path)), None)
         raise UserError(
             f"data: {root} should hold one folder of images per class, but no image ({', '.join(sorted(ENDINGS))})"
-            " lies in a folder below it."
+            f" lies in a folder right below it{f' (one is {elsewhere})' if elsewhere else ''}."
         )
     empty = [name for name, paths in listing.items() if not paths]
     if empty:
@@ -85,5 +86,8 @@ def _folders(root: Path) -> list[Path]:
 
 
 def _files(folder: Path) -> list[Path]:
-    paths = (path for path in folder.iterdir() if path.suffix.lower() in ENDINGS and not path.name.startswith("."))
-    return sorted(path for path in paths if path.is_file())
+    return sorted(path for path in folder.iterdir() if _is_image(path))
+
+
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in ENDINGS and not path.name.startswith(".") and path.is_file()

@@ -1,13 +1,12 @@
 """Measuring on several ranks: each measures its share of the images, and all have the whole result."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 import torch
-from torch import Tensor
 
-from ukemi.data.dataset import Data
+from ukemi.data.dataset import Data, as_float
 from ukemi.ranks import Ranks
 
 Result = TypeVar("Result")
@@ -33,10 +32,9 @@ def is_shared(data: Data, ranks: Ranks) -> bool:
     return not ranks.alone and len(data) >= ranks.size
 
 
-def in_a_row(parts: list[Data]) -> Data:
-    """The images of several parts of one data set; tensors only."""
-
-    def column(name: str) -> Tensor:
-        return torch.cat([getattr(part, name) for part in parts])
-
-    return replace(parts[0], images=column("images"), labels=column("labels"), index=column("index"))
+def in_a_row(parts: Sequence[Data]) -> Data:
+    """The images of several parts of one data set, in float pixels, where the first part lies."""
+    home = parts[0].labels.device
+    images = torch.cat([as_float(part.images[torch.arange(len(part))]).to(home) for part in parts])
+    labels, index = (torch.cat([getattr(part, name).to(home) for part in parts]) for name in ("labels", "index"))
+    return replace(parts[0], images=images, labels=labels, index=index, groups=None)

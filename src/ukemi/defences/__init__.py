@@ -4,7 +4,7 @@ from ukemi.defences.base import FALSE_POSITIVES, Defence, Detector, key_of, pass
 from ukemi.defences.classifier import Classifying
 from ukemi.defences.detectors import Dropping, Mutating, Squeezing
 from ukemi.defences.hardening import Several, Transformed, Variants
-from ukemi.defences.registry import DEFENCES, TRAINING, Setting, defence_of, joined
+from ukemi.defences.registry import DEFENCES, TRAINING, Setting, defence_of
 from ukemi.defences.slices import Slicing
 from ukemi.defences.study import Judged, Study, study
 from ukemi.defences.trained import distilled, smoothed
@@ -28,7 +28,6 @@ __all__ = [
     "Variants",
     "defence_of",
     "distilled",
-    "joined",
     "key_of",
     "passes",
     "smoothed",

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ukemi.defences.base import key_of
 from ukemi.defences.transforms import bit_depth, deflected, median, wavelet_denoised
-from ukemi.errors import UserError
+from ukemi.errors import UserError, check_known
 from ukemi.spaces import Gene, Space
 from ukemi.variations import vary
 
@@ -71,8 +71,7 @@ class Variants(nn.Module):
         super().__init__()
         if count < 1:
             raise UserError(f"variants: at least 1 is needed, but {count} was given.")
-        if how not in ("mean", "vote"):
-            raise UserError(f"how: {how!r} is none of mean, vote.")
+        check_known("how", how, ("mean", "vote"))
         self.model, self.space, self.count, self.how, self.seed = model, space, count, how, seed
 
     def forward(self, images_NCHW: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
 """Every defence by its name: adding one is a function from a `Setting`, and a line here."""
 
 import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -45,16 +45,6 @@ class Setting:
     """the rate where a network has no dropout of its own"""
     passes: int = 50
     seed: int = 0
-
-
-def joined(parts: Sequence[Data]) -> Data:
-    """Images of several attacks in a row."""
-    images, labels, index = (
-        torch.cat([part.batch(torch.arange(len(part)), "cpu").images for part in parts]),
-        torch.cat([part.labels.cpu() for part in parts]),
-        torch.cat([part.index.cpu() for part in parts]),
-    )
-    return replace(parts[0], images=images, labels=labels, index=index, groups=None)
 
 
 Maker = Callable[[Setting], Defence]

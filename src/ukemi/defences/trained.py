@@ -50,8 +50,7 @@ def _plain(run: Run) -> TrainConfig:
 
 def _finished(config: TrainConfig, out: Path, changes: Mapping[str, Any], quiet: bool) -> Run:
     """A training into `out`; one that is there and finished is taken, one that was stopped goes on."""
-    told = {name: getattr(config, name) for name in TrainConfig.model_fields}
-    wanted = TrainConfig(**{**told, **ALIKE, **changes, "out": out})
+    wanted = TrainConfig.taken_from(config, **{**ALIKE, **changes, "out": out})
     if not (out / "config.toml").exists():
         return train(wanted, quiet=quiet)
     _check_same(Run.config_of(out), wanted, out)

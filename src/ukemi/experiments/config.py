@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Protocol
 from pydantic import Field, model_validator
 
 from ukemi.comparing.config import pairs
-from ukemi.errors import UserError
+from ukemi.errors import UserError, check_known
 from ukemi.experiments import dare, uncertain
 from ukemi.experiments.dare import DareCell
 from ukemi.experiments.frozen import DareSizes
@@ -76,9 +76,7 @@ class ExperimentConfig(Schema):
 
     @model_validator(mode="after")
     def _fits(self) -> "ExperimentConfig":
-        parts = KINDS[self.experiment].parts
-        if self.part not in parts:
-            raise UserError(f"part: {self.part!r} is none of {', '.join(parts)}.")
+        check_known("part", self.part, self.kind.parts)
         if not self.cells:
             raise UserError("cells: at least one is needed.")
         names = [cell.name for cell in self.cells]

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ukemi.data import Data
-from ukemi.experiments.frozen import FIXED, MINIMAL, Frozen, joined
+from ukemi.data import Data, in_a_row
+from ukemi.experiments.frozen import FIXED, MINIMAL, Frozen
 from ukemi.measures import accuracy
 from ukemi.measures.attacks import under_attack
 from ukemi.models.inference import home_of
@@ -126,7 +126,7 @@ class DareCell(Frozen):
             batch_size=self.sizes.batch_size,
             samples=max(1, min(self.sizes.tuning, most)),
         )
-        choosing = joined([self.adversarial(name, "choosing") for name in MINIMAL])
+        choosing = in_a_row([self.adversarial(name, "choosing") for name in MINIMAL])
         mined = self.mined(mine_at_random if method == "rand" else mine)
         slices = self.slices(q) if told.sliced else None
         work = partial(dare, self.run, told, out=folder, ground=self.ground, mined=mined, slices=slices)
@@ -140,7 +140,7 @@ class DareCell(Frozen):
         if not len(data):
             raise LimitMissed("the attack fools nobody")
         if method.endswith("+ clean"):
-            data = joined([data, fixed_subset(self.ground.train, len(data), self.seed)])
+            data = in_a_row([data, fixed_subset(self.ground.train, len(data), self.seed)])
         told: dict[str, Any] = {"learning_rates": self.sizes.grids.adversarial, "epochs": self.sizes.tune_epochs}
         work = partial(fine_tune_grid, self.ground.model, data, self.ground.selection, seed=self.seed, **told)
         work = partial(work, batch_size=self.sizes.batch_size)

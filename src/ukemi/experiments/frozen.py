@@ -1,7 +1,7 @@
 """DARE's ground (paper 4): a base run on half of the training images, and frozen adversarial sets, in blocks."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
 from math import prod
@@ -15,12 +15,11 @@ from ukemi.attacks.config import AttackConfig
 from ukemi.attacks.fgsm import fgsm
 from ukemi.attacks.iterative import bim, pgd
 from ukemi.attacks.minimal import minimal
-from ukemi.data import Data, as_float
+from ukemi.data import Data, in_a_row
 from ukemi.experiments.place import Place, trained
+from ukemi.measures import recognised
 from ukemi.measures.attacks import under_attack
-from ukemi.models.inference import default_chunk, home_of, logits, right
 from ukemi.repairs import ground_of
-from ukemi.repairs.more import pixels
 from ukemi.schema import Schema
 from ukemi.training import Run
 from ukemi.training.checkpoints import write_whole
@@ -149,12 +148,8 @@ class Frozen:
     def images_for(self, part: str) -> Data:
         """Images that the base model recognises, a fixed choice."""
         source = {"test": self.frozen_images, "tuning": self.ground.mining, "choosing": self.ground.selection}[part]
-        model = self.ground.model
-        chunk, device = default_chunk((source.channels, *source.size), home_of(model)), home_of(model)
-        order = torch.arange(len(source)).split(16 * chunk)
-        known = [right(logits(model, one.images, chunk), one.labels) for one in source.batches(order, device)]
-        recognised = source.take(torch.cat(known).nonzero().flatten().to(source.labels.device))
-        return fixed_subset(recognised, getattr(self.sizes, part), self.seed)
+        known = source.take(recognised(self.ground.model, source).nonzero().flatten().to(source.labels.device))
+        return fixed_subset(known, getattr(self.sizes, part), self.seed)
 
     def adversarial(self, name: str, part: str) -> Data:
         """The fooling images of one attack; empty where it fools nobody."""
@@ -178,12 +173,4 @@ class Frozen:
             if bool(found.success.any()):
                 blocks.append(as_data(found))
         none = self.test.take(torch.arange(0, device=self.test.labels.device))
-        return joined(blocks or [none]).to(self.config.chosen_device())
-
-
-def joined(parts: Sequence[Data]) -> Data:
-    """Several sets as one, in float pixels."""
-    device = parts[0].labels.device
-    images = torch.cat([as_float(pixels(part)).to(device) for part in parts])
-    labels, index = (torch.cat([getattr(part, name).to(device) for part in parts]) for name in ("labels", "index"))
-    return replace(parts[0], images=images, labels=labels, index=index)
+        return in_a_row(blocks or [none]).to(self.config.chosen_device())

@@ -1,7 +1,7 @@
 """One loop over cells, seeds and pieces, run by any number of processes at once; a line is kept of every piece."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,7 @@ from time import perf_counter, sleep
 from typing import Any
 
 from ukemi.comparing import absent, make_folder
-from ukemi.comparing.display import watched
+from ukemi.comparing.display import about_left, watched
 from ukemi.comparing.locks import POLL, held
 from ukemi.comparing.running import work_in
 from ukemi.experiments.config import ExperimentConfig
@@ -72,11 +72,9 @@ def missing(config: ExperimentConfig) -> dict[str, str]:
 
 def work(config: ExperimentConfig, command: Command) -> None:
     """Does what nobody else is doing, until everything is done; what others are doing is waited for."""
-    left = list(_places(config, command))
-    while left:
-        left = [place for place in left if not _done(config, place)]
-        if left:
-            sleep(POLL)
+    left = _places(config, command)
+    while left := [place for place in left if not _done(config, place)]:
+        sleep(POLL)
 
 
 def _present(config: ExperimentConfig) -> list[CellConfig]:
@@ -84,11 +82,15 @@ def _present(config: ExperimentConfig) -> list[CellConfig]:
     return [cell for cell in config.cells if cell.name not in gone]
 
 
-def _places(config: ExperimentConfig, command: Command) -> Iterator[Place]:
+def _places(config: ExperimentConfig, command: Command = lambda words: 0) -> list[Place]:
     """One seed of everything first."""
-    for seed in config.all_seeds():
-        for cell in _present(config):
-            yield config.placed(cell, seed, command)
+    here = _present(config)
+    return [config.placed(cell, seed, command) for seed in config.all_seeds() for cell in here]
+
+
+def _lines(config: ExperimentConfig) -> dict[Path, str]:
+    """Where the line of every piece is kept, and which piece it is."""
+    return {line_path(place, piece): piece for place in _places(config) for piece in config.pieces()}
 
 
 def _done(config: ExperimentConfig, place: Place) -> bool:
@@ -100,7 +102,8 @@ def _done(config: ExperimentConfig, place: Place) -> bool:
             subject = config.kind.subject(place)
             for piece in config.pieces():
                 if not line_path(place, piece).exists():
-                    _keep(line_path(place, piece), lined(config, place, piece, subject.line))
+                    line = lined(config, place, piece, subject.line)
+                    write_whole(line_path(place, piece), (json.dumps(line) + "\n").encode())
         return mine
 
 
@@ -117,15 +120,9 @@ def line_path(place: Place, piece: str) -> Path:
     return place.folder / LINES / f"{piece.replace(' ', '-')}.json"
 
 
-def _keep(path: Path, line: Line) -> None:
-    write_whole(path, (json.dumps(line) + "\n").encode())
-
-
 def gathered(config: ExperimentConfig) -> Findings:
     """What the pieces have come to so far."""
-    here = _present(config)
-    places = [config.placed(cell, seed) for seed in config.all_seeds() for cell in here]
-    paths = [line_path(place, piece) for place in places for piece in config.pieces()]
+    paths = _lines(config)
     there = [path for path in paths if path.exists()]
     lines = tuple(json.loads(path.read_text(encoding="utf-8")) for path in there)
     return Findings(config, lines, missing(config), len(paths) - len(there))
@@ -135,8 +132,7 @@ class Pieces:
     """Reads from the folders how many pieces are done, and from their lines how long the others will take."""
 
     def __init__(self, config: ExperimentConfig) -> None:
-        places = [config.placed(cell, seed) for seed in config.all_seeds() for cell in _present(config)]
-        self.left = {line_path(place, piece): piece for place in places for piece in config.pieces()}
+        self.left = _lines(config)
         self.total, self.jobs = len(self.left), config.jobs
         self.took: dict[str, list[float]] = {}
 
@@ -149,10 +145,9 @@ class Pieces:
         return self.total - len(self.left), self.total
 
     def said(self) -> str:
-        text = f"{self.total - len(self.left)} of {self.total} pieces"
+        done = f"{self.total - len(self.left)} of {self.total} pieces"
         if not self.took or not self.left:
-            return text
+            return done
         usual = fmean(second for seconds in self.took.values() for second in seconds)
         means = {piece: fmean(seconds) for piece, seconds in self.took.items()}
-        left = sum(means.get(piece, usual) for piece in self.left.values()) / self.jobs
-        return f"{text}, about {left / 60:.0f} min left" if left >= 90 else f"{text}, about {left:.0f} s left"
+        return about_left(done, sum(means.get(piece, usual) for piece in self.left.values()) / self.jobs)

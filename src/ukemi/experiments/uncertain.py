@@ -11,7 +11,7 @@ from pydantic import Field
 from ukemi.defences import DEFENCES
 from ukemi.experiments.place import Place, flags, trained
 from ukemi.repairs import standing_of
-from ukemi.repairs.more import REPAIR, beside, last_rate
+from ukemi.repairs.more import DATA, REPAIR, beside, last_rate, same_steps
 from ukemi.repairs.uncertain import transfer_names
 from ukemi.schema import Schema
 from ukemi.training import Run
@@ -173,16 +173,15 @@ class Uncertain:
             own = [("samples", min(self.sizes.samples, there)), ("epsilon", self.epsilon), ("out", out)]
             own += [("images", self.sizes.measured), ("epochs", self.sizes.epochs)]
             self.place.told("repair", "uncertainty", self.run(), *flags(own), "--sets", *sets, "--transfer", *frozen)
-            (out / "data.npz").unlink()  # hundreds of megabytes that the sets can make again
+            (out / DATA).unlink()  # hundreds of megabytes that the sets can make again
         about = json.loads((out / REPAIR).read_text())
         return {name: about[name] for name in ("samples", "repeats", "before", "after")}
 
     def continued(self, frozen: Sequence[Path]) -> dict[str, Any]:
         run = Run(self.run())
         config = Run.config_of(run.folder)
-        same = {name: getattr(config, name) for name in ("batch_size", "optimiser", "weight_decay", "momentum")}
         out, rate = self.folder / "repaired" / CONTINUED, last_rate(config, run)
-        done = trained(beside(config, run, out, epochs=self.sizes.epochs, learning_rate=rate, **same))
+        done = trained(beside(config, run, out, epochs=self.sizes.epochs, learning_rate=rate, **same_steps(config)))
         standings = {name: self.standing(own, frozen) for name, own in (("before", run), ("after", done))}
         return {"samples": 0, **standings}
 

@@ -12,7 +12,7 @@ from ukemi.activations import over_data, scaled_mean, scaled_means, sections, un
 from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.fitness.base import Scored
-from ukemi.fitness.learning import Learning, at_least
+from ukemi.fitness.learning import Learning, at_least_one
 
 
 class NeuronCoverage(Learning):
@@ -53,7 +53,7 @@ class MultisectionCoverage(Learning):
 
     def __init__(self, sections: int = 100, every: int = 5) -> None:
         super().__init__(every)
-        self.sections = at_least(1, "sections", sections)
+        self.sections = at_least_one("sections", sections)
 
     def kept(self, output: Tensor) -> Tensor:
         return unit_mean(output).clone()

@@ -28,7 +28,7 @@ class Learning(Fitness):
     """whether it looks at the last layer only"""
 
     def __init__(self, every: int = 1) -> None:
-        self.every = at_least(1, "every", every)
+        self.every = at_least_one("every", every)
         self._epoch: int | None = None
         self._known: dict[str, Tensor] = {}
 
@@ -104,8 +104,8 @@ def _alike(mine: Tensor, given: Tensor) -> bool:
     return mine.shape == given.shape and mine.dtype == given.dtype and mine.device == given.device
 
 
-def at_least(least: int, field: str, value: int) -> int:
+def at_least_one(field: str, value: int) -> int:
     """A setting that is a whole number, checked."""
-    if not isinstance(value, int) or value < least:
-        raise UserError(f"fitness.{field}: should be a whole number of at least {least}, but {value!r} was given.")
+    if not isinstance(value, int) or value < 1:
+        raise UserError(f"fitness.{field}: should be a whole number of at least 1, but {value!r} was given.")
     return value

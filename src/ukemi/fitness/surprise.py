@@ -24,7 +24,7 @@ from ukemi.activations import (
 from ukemi.data import Data
 from ukemi.errors import UserError
 from ukemi.fitness.base import Scored
-from ukemi.fitness.learning import Learning, at_least
+from ukemi.fitness.learning import Learning, at_least_one
 from ukemi.randomness import Stream
 
 Record = TypeVar("Record", Densities, Neighbours)
@@ -48,7 +48,7 @@ class Surprise(Learning):
 
     def __init__(self, every: int = 5, most: int = 2000, *, seed: int = 0) -> None:
         super().__init__(every)
-        self.most, self.seed = at_least(1, "most", most), seed
+        self.most, self.seed = at_least_one("most", most), seed
 
     def kept(self, output: Tensor) -> Tensor:
         return unit_mean(output).clone()
@@ -104,7 +104,7 @@ class LikelihoodSurprise(Surprise):
 
     def __init__(self, every: int = 5, most: int = 2000, *, units: int = 256, seed: int = 0) -> None:
         super().__init__(every, most, seed=seed)
-        self.units = at_least(1, "units", units)
+        self.units = at_least_one("units", units)
 
     def derived(self, learnt: dict[str, Tensor]) -> dict[str, Tensor]:
         traces_TD = learnt["traces"]

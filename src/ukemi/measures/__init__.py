@@ -1,6 +1,6 @@
 """Measures: numbers about a model."""
 
-from ukemi.measures.accuracy import accuracy
+from ukemi.measures.accuracy import accuracy, recognised
 from ukemi.measures.inner import MethodQuality, SearchQuality, search_quality
 from ukemi.measures.robustness import Robustness, robust_accuracy, robustness_of
 
@@ -9,6 +9,7 @@ __all__ = [
     "Robustness",
     "SearchQuality",
     "accuracy",
+    "recognised",
     "robust_accuracy",
     "robustness_of",
     "search_quality",

@@ -1,11 +1,11 @@
-"""Plain accuracy and loss."""
+"""Plain accuracy and loss, and which images are recognised."""
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from ukemi.data import Data
-from ukemi.models.inference import default_chunk, logits, right
+from ukemi.models.inference import default_chunk, home_of, logits, right
 from ukemi.ranks import Ranks
 
 
@@ -22,3 +22,11 @@ def accuracy(model: nn.Module, data: Data, device: torch.device, ranks: Ranks | 
         loss += float(F.cross_entropy(outputs, batch.labels, reduction="sum").double())
     hits, loss = ranks.total(torch.tensor([hits, loss], dtype=torch.float64)).tolist()
     return hits / len(data), loss / len(data)
+
+
+def recognised(model: nn.Module, data: Data) -> Tensor:
+    """Which images the model gets right, bool `[N]` on its device."""
+    device = home_of(model)
+    chunk = default_chunk((data.channels, *data.size), device)
+    batches = data.batches(torch.arange(len(data)).split(16 * chunk), device)
+    return torch.cat([right(logits(model, batch.images, chunk), batch.labels) for batch in batches])

@@ -63,13 +63,12 @@ def under_attack(
     data: Data,
     attack: Attack,
     *,
-    chunk: int | None = None,
     report: Report | None = None,
     ranks: Ranks | None = None,
 ) -> UnderAttack:
     """Attacks every image of `data` that the model recognises; `report(done, total)` hears how far it is. Each rank
     attacks its share, and all know the whole."""
-    return shared(data, ranks, lambda part: _under_attack(model, part, attack, chunk, report), _joined)
+    return shared(data, ranks, lambda part: _under_attack(model, part, attack, report), _joined)
 
 
 def _joined(parts: list[UnderAttack]) -> UnderAttack:
@@ -81,11 +80,9 @@ def _joined(parts: list[UnderAttack]) -> UnderAttack:
     return UnderAttack(known, fooled, distance, norm, forwards, backwards, not_finite)
 
 
-def _under_attack(
-    model: nn.Module, data: Data, attack: Attack, chunk: int | None, report: Report | None
-) -> UnderAttack:
+def _under_attack(model: nn.Module, data: Data, attack: Attack, report: Report | None) -> UnderAttack:
     device = home_of(model)
-    chunk = chunk or default_chunk((data.channels, *data.size), device)
+    chunk = default_chunk((data.channels, *data.size), device)
     parts: list[tuple[Tensor, Tensor, Tensor]] = []
     forwards = backwards = not_finite = 0
     norm: Norm = "linf"

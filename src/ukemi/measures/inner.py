@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ukemi.augmenters import AUGMENTERS, Augmenter, AugmenterConfig, Sensei, Standard
 from ukemi.data import Batch, Data
-from ukemi.errors import UserError
+from ukemi.errors import UserError, check_known
 from ukemi.measures.robustness import Report
 from ukemi.models import check_head
 from ukemi.models.inference import default_chunk, home_of, logits
@@ -232,8 +232,7 @@ def _makers(methods: Sequence[str] | Mapping[str, Method]) -> dict[str, Method]:
     if isinstance(methods, Mapping):
         return dict(methods)
     for name in methods:
-        if name not in AUGMENTERS:
-            raise UserError(f"methods: {name!r} is none of {', '.join(AUGMENTERS)}.")
+        check_known("methods", name, AUGMENTERS)
     return {name: AUGMENTERS[name]() for name in methods}
 
 

@@ -24,7 +24,11 @@ Report = Callable[[int, int], None]
 
 @dataclass(frozen=True, repr=False)
 class Robustness:
-    """What a grid of variants did to a model. Tensors are per image, in the order given, on the CPU."""
+    """What a grid of variants did to a model. Tensors are per image, in the order given, on the CPU.
+
+    `correct` says which images are recognised, `robust` which of them under every variant too, `broken_by` which row of
+    `grid` broke an image, -1 where none did.
+    """
 
     space: Space
     grid: Tensor
@@ -52,10 +56,12 @@ class Robustness:
 
     @property
     def accuracy(self) -> float:
+        """The share of images that are recognised."""
         return float(self.correct.double().mean())
 
     @property
     def robust_accuracy(self) -> float:
+        """The share of images that are recognised, under every variant too."""
         return float(self.robust.double().mean())
 
     @property
@@ -81,6 +87,7 @@ def robust_accuracy(
     `grid` is a number of levels per gene, the name of a grid (`engstrom-775`; it brings its own space), or chromosomes
     `[rows, G]`. Images leave at their first failure and variants far from the identity are tried first, unless `mean`
     asks for the mean accuracy over all variants too, which needs every pass. `chunk` rows go through the model at once.
+    `labels` count from 0; `report(done, images)` is called as it goes on.
     """
     for field, given in (("images", images), ("labels", labels)):
         if not isinstance(given, Tensor):

@@ -136,9 +136,7 @@ def _check_finite(values: Sequence[float], name: str = "values") -> None:
         raise UserError(f"{name}: finite numbers are needed, but {wrong} was given.")
 
 
-def image_bootstrap(
-    differences_N: Tensor, *, level: float = LEVEL, rounds: int = ROUNDS, seed: int = 0
-) -> tuple[float, Interval]:
+def image_bootstrap(differences_N: Tensor, *, rounds: int = ROUNDS) -> tuple[float, Interval]:
     """The mean of a difference per image and its percentile interval over images drawn again with replacement.
 
     `differences_N` are a first method's outcomes minus a second's on the same image, each the mean over its seeds. They
@@ -150,15 +148,15 @@ def image_bootstrap(
         raise UserError("images: a bootstrap needs at least one.")
     values_V, how_often_V = differences_N.double().cpu().unique(return_counts=True)
     _check_finite(values_V.tolist(), "images")
-    drawn_RV = _multinomial(how_often_V.double() / count, count, rounds, seed)
+    drawn_RV = _multinomial(how_often_V.double() / count, count, rounds)
     means_R = drawn_RV @ values_V / count
-    ends = means_R.quantile(torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)).tolist()
+    ends = means_R.quantile(torch.tensor([(1 - LEVEL) / 2, (1 + LEVEL) / 2], dtype=torch.float64)).tolist()
     return float(differences_N.double().mean()), (ends[0], ends[1])
 
 
-def _multinomial(shares_V: Tensor, count: int, rounds: int, seed: int) -> Tensor:
+def _multinomial(shares_V: Tensor, count: int, rounds: int) -> Tensor:
     """`rounds` rows of how often each value is among `count` draws: one binomial per value, of what is left."""
-    generator = torch.Generator().manual_seed(randomness.key(seed, Stream.BOOTSTRAP))
+    generator = torch.Generator().manual_seed(randomness.key(0, Stream.BOOTSTRAP))
     left_R, rest = torch.full((rounds,), float(count), dtype=torch.float64), 1.0
     columns = []
     for share in shares_V[:-1].tolist():

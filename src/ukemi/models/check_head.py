@@ -22,7 +22,7 @@ def check_head(model: nn.Module, images: Tensor, classes: int) -> int:
     _check_channels(model, few_NCHW)
     outputs = _forward(model, few_NCHW)
     if not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != len(few_NCHW):
-        raise UserError(f"model: logits of shape [images, classes] are expected, but {_what(outputs)} came out.")
+        raise UserError(f"model: logits of shape [images, classes] are expected, but {_what(outputs)}.")
     logits = outputs.shape[1]
     if logits < classes:
         raise UserError(f"model: labels that don't fit the model's head: {classes} classes, but {logits} logits.")
@@ -77,5 +77,5 @@ def _forward(model: nn.Module, images_NCHW: Tensor) -> object:
 
 def _what(outputs: object) -> str:
     if isinstance(outputs, Tensor):
-        return f"shape {list(outputs.shape)}"
-    return f"a {type(outputs).__name__}"
+        return f"shape {list(outputs.shape)} came out"
+    return f"a {type(outputs).__name__} came out; put a module around it whose forward gives the logits alone"

@@ -1,6 +1,8 @@
 """Makes a network of the table by its name."""
 
 from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
 
 from torch import nn
 
@@ -33,11 +35,20 @@ def create(
 
 def _entry(name: str) -> Entry:
     if name not in MODELS:
-        raise UserError(
-            f"model: {name!r} is not a known network; known are {', '.join(MODELS)}; your own is named as"
-            " package.module:factory."
-        )
+        raise not_known(name)
     return MODELS[name]
+
+
+def not_known(name: str) -> UserError:
+    """What to say of a name that is in no table."""
+    if Path(name).is_file():
+        return UserError(
+            f"model: {name} is a file; give package.module:factory, a function of yours that makes the network (or"
+            " loads it, as torch.jit.load does), and a state dictionary as --weights."
+        )
+    near = get_close_matches(name, MODELS, 1, 0.75)
+    meant = f"did you mean {near[0]}?" if near else f"known are {', '.join(MODELS)}."
+    return UserError(f"model: {name!r} is neither a known network nor your own as package.module:factory; {meant}")
 
 
 def _check(name: str, entry: Entry, shape: Shape) -> None:

@@ -94,7 +94,7 @@ def logits(model: nn.Module, images: Tensor, chunk: int) -> Tensor:
 
 def untouched(model: nn.Module, images: Tensor) -> Any:
     """The model's outputs. One that writes into its images is refused: they are scored, trained on and shown later."""
-    before = _writes(images)
+    before = writes(images)
     try:
         outputs = model(images)
     except RuntimeError as error:
@@ -105,7 +105,7 @@ def untouched(model: nn.Module, images: Tensor) -> Any:
             said = f"images: they are {images.dtype}, but the model's weights are {own}"
             raise UserError(f"{said}; make them alike, as by model.float() ({reason(error)}).") from error
         raise
-    if _writes(images) != before:
+    if writes(images) != before:
         raise UserError(WRITES)
     return outputs
 
@@ -115,8 +115,8 @@ def _weights_type(model: nn.Module) -> torch.dtype | None:
     return next((weight.dtype for weight in model.parameters() if weight.is_floating_point()), None)
 
 
-def _writes(images: Tensor) -> int:
-    """How often they were written into; a tensor made in inference mode doesn't know."""
+def writes(images: Tensor) -> int:
+    """How often they were written into, which PyTorch counts outside of a caller's inference mode."""
     return 0 if images.is_inference() else images._version
 
 

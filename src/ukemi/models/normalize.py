@@ -26,6 +26,11 @@ class Normalize(nn.Module):
         """The normalised images."""
         return (images_NCHW - self.mean) / self.std
 
+    def extra_repr(self) -> str:
+        """What a printed model says of it."""
+        mean, std = ([float(f"{value:.4g}") for value in side.flatten().tolist()] for side in (self.mean, self.std))
+        return f"mean={mean}, std={std}"
+
 
 def behind_normalize(normalize: Normalize, network: nn.Module) -> nn.Sequential:
     """A Sequential of `normalize` and `network`, under these names."""

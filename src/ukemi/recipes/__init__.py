@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 
 from ukemi.comparing import CompareConfig
 from ukemi.comparing.config import method, plain
-from ukemi.errors import UserError
+from ukemi.errors import UserError, check_known
 from ukemi.experiments import KINDS, ExperimentConfig
 from ukemi.schema import read_config
 
@@ -78,16 +78,15 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 
 def _experiment(told: Mapping[str, Any], size: Size) -> dict[str, Any]:
     """An experiment's usual cells and sizes beneath what the recipe says; cells by name are taken from those."""
-    if told["experiment"] not in list(KINDS):
-        raise UserError(f"experiment: {told['experiment']!r} is none of {', '.join(KINDS)}.")
+    check_known("experiment", told["experiment"], KINDS)
     usual = read_config(_FOLDER / "shared" / f"{told['experiment']}.toml")[size]
     known = {cell["name"]: cell for cell in usual["cells"]}
     cells = told.get("cells", usual["cells"])
     if not isinstance(cells, list):
         raise UserError(f"cells: should be a list, but {cells!r} was given.")
     for cell in cells:
-        if isinstance(cell, str) and cell not in known:
-            raise UserError(f"cells: {cell!r} is none of {', '.join(known)}.")
+        if isinstance(cell, str):
+            check_known("cells", cell, known)
     return _over(usual, told) | {"cells": [known[cell] if isinstance(cell, str) else cell for cell in cells]}
 
 
@@ -104,16 +103,14 @@ def _cases(networks: Any, spaces: Any, methods: Sequence[str]) -> list[dict[str,
     rows = {told["name"]: {**known["like"][told["like"]], **told} for told in known["networks"]}
     names = list(rows) if networks == "all" else networks
     for name in names:
-        if name not in list(rows):  # lists, here and below: what was given may have no hash
-            raise UserError(f"networks: {name!r} is none of {', '.join(rows)}.")
+        check_known("networks", name, rows)
     found = [_case(name, dict(rows[name]), space, methods) for space in spaces for name in names]
     return [case for case in found if case is not None]
 
 
 def _case(name: str, told: dict[str, Any], space: str, methods: Sequence[str]) -> dict[str, Any] | None:
     six, _, printed = told.pop("t6", {}), told.pop("like"), told.pop("printed")
-    if space not in list(GRIDS_OF):
-        raise UserError(f"spaces: {space!r} is none of {', '.join(GRIDS_OF)}.")
+    check_known("spaces", space, GRIDS_OF)
     if space == "t6":
         if six is False:
             return None

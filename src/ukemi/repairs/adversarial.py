@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from ukemi import randomness
 from ukemi.data import Data, as_float
-from ukemi.errors import UserError, field_called
+from ukemi.errors import UserError
 from ukemi.models.inference import home_of
 from ukemi.randomness import Stream
 from ukemi.repairs.mining import Mined, Report
-from ukemi.repairs.more import about_further, free_folder, further, pixels, write_about, write_npz
+from ukemi.repairs.more import free_folder, further, pixels, train_further
 from ukemi.repairs.tuning import Score, Tuned, search_grid
-from ukemi.training import Run, train
-from ukemi.training.sets import as_data, check_set, read_set
+from ukemi.training import Run
+from ukemi.training.sets import read_set_for
 from ukemi.training.setup import in_classes, load_sets, trained_model
 
 
@@ -54,32 +54,26 @@ def fine_tune(
     told = further(
         config,
         run,
-        folder / "data.npz",
         folder,
         epochs=epochs,
         learning_rate=learning_rate,
         batch_size=batch_size,
         optimiser="adam",
         weight_decay=0,
-        seed=config.seed,
     )
-    write_npz(folder / "data.npz", images, torch.cat([part.labels for part in parts]), test)
+    labels = torch.cat([part.labels for part in parts])
     about = {"repair": "adversarial", "sets": [str(path) for path in sets], "clean": clean, "samples": len(images)}
     about["splits"] = sorted({split for _, split in read})
-    write_about(folder, about | about_further(run, model, told, len(images)))
-    return train(told, quiet=quiet)
+    return train_further(told, run, model, images, labels, test, about, quiet=quiet)
 
 
 def _read(path: Path, model: torch.nn.Module, test: Data) -> tuple[Data, str]:
     """The fooling images of a set, and the part of the data that they were made from."""
-    with field_called("sets", "adversarial-set"):
-        found = read_set(path)
-    with field_called(f"sets: {path}", "adversarial-set"):
-        check_set(found, model=model)
-        given, own = list(found.images.shape[1:]), [test.channels, *test.size]
-        if given != own:
-            raise UserError(f"adversarial-set: its images are {given}, those of the run {own}.")
-        return in_classes(as_data(found), test.classes), found.split
+    found, made = read_set_for("sets", path, model)
+    given, own = [made.channels, *made.size], [test.channels, *test.size]
+    if given != own:
+        raise UserError(f"sets: {path}: its images are {given}, those of the run {own}.")
+    return in_classes(made, test.classes), found.split
 
 
 def fine_tune_grid(

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from ukemi.attacks.config import AttackConfig
 from ukemi.data import Data
+from ukemi.measures import recognised
 from ukemi.measures.attacks import UnderAttack, under_attack
-from ukemi.models.inference import default_chunk, home_of, logits, right
 
 ERRORS = 2.0
 """A lead counts where it is more than so many of its standard errors."""
@@ -37,14 +37,14 @@ Columns = dict[str, Column]
 
 
 def columns_of(
-    model: nn.Module, data: Data, frozen: Mapping[str, Data], attacks: Mapping[str, AttackConfig], *, seed: int = 0
+    model: nn.Module, data: Data, frozen: Mapping[str, Data], attacks: Mapping[str, AttackConfig]
 ) -> Columns:
     """How the model recognises `data` as they are, the saved adversarial images `frozen`, and `data` under `attacks`
     made for this very model: an attack with a budget leaves recognised images, one without gives distances."""
     found = {"clean": Column("clean", _recognised(model, data))}
     found |= {f"frozen {name}": Column("frozen", _recognised(model, one)) for name, one in frozen.items()}
     for name, config in attacks.items():
-        hit = under_attack(model, data, config.made(seed))
+        hit = under_attack(model, data, config.made(0))
         if config.epsilon is None:
             found[f"white-box {name}"] = Column("white-box", distances(hit), "distance")
         else:
@@ -53,11 +53,7 @@ def columns_of(
 
 
 def _recognised(model: nn.Module, data: Data) -> Tensor:
-    device = home_of(model)
-    chunk = default_chunk((data.channels, *data.size), device)
-    order = torch.arange(len(data)).split(16 * chunk)
-    parts = [right(logits(model, one.images, chunk), one.labels).cpu() for one in data.batches(order, device)]
-    return torch.cat(parts).double()
+    return recognised(model, data).cpu().double()
 
 
 def distances(found: UnderAttack) -> Tensor:

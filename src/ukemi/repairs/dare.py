@@ -154,10 +154,7 @@ def dare(
         chosen = None if score or select_on is not None else found.among(ground.selection)
         samples = _samples(told, ground, mined, twins)
     with _timed(seconds, "slicing"):
-        if not told.sliced:
-            slices = None
-        elif slices is None:
-            slices = slices_of(model, ground.train, reading=told.reading, q=told.q, report=_part(report, "slice"))
+        slices = _slices(told, ground, slices, _part(report, "slice"))
     loss = cross_entropy if told.variant == "dare-sl" else regression(layer, slices)
     layers = _tuned_layers(told, model)
     with _timed(seconds, "tuning"):
@@ -177,11 +174,7 @@ def dare(
             report=_part(report, "tune"),
         )
     if tuned.best is None:
-        raise LimitMissed(
-            f"repair: every tuned state lost more than {100 * told.allowed_drop:g} points of accuracy on the"
-            f" {len(ground.selection)} selection images{_or_not_finite(tuned)}, so nothing was written; lower"
-            " --learning-rates."
-        )
+        raise _missed(told, ground, tuned)
     done = Dared(Run(folder), mined, tuned, len(samples), *_shares(slices, layer, layers), seconds)
     _write(told, ground, done, layer)
     return done
@@ -193,9 +186,13 @@ def _target(told: Dare, model: nn.Module) -> KeyLayer:
     return target_layer(model, min(told.p, most) if told.variant == "dare-sl" else told.p)
 
 
-def _or_not_finite(tuned: Tuned) -> str:
+def _missed(told: Dare, ground: Ground, tuned: Tuned) -> LimitMissed:
     whole = all(isfinite(one.loss) and isfinite(one.score) for one in tuned.trials)
-    return "" if whole else " or is not finite"
+    return LimitMissed(
+        f"repair: every tuned state lost more than {100 * told.allowed_drop:g} points of accuracy on the"
+        f" {len(ground.selection)} selection images{'' if whole else ' or is not finite'}, so nothing was written;"
+        " lower --learning-rates."
+    )
 
 
 def _check_given(told: Dare, ground: Ground, mined: Mined | None, slices: Slices | None, layer: KeyLayer) -> None:
@@ -222,6 +219,13 @@ def _mined(told: Dare, ground: Ground, layer: KeyLayer, report: Report | None) -
         seed = ground.config.seed
         return mine_at_random(ground.model, ground.history, ground.aside, layer, seed=seed, report=report)
     return mine(ground.model, ground.history, ground.aside, layer, report=report)
+
+
+def _slices(told: Dare, ground: Ground, given: Slices | None, report: Report | None) -> Slices | None:
+    """None where the variant tunes all synapses."""
+    if told.sliced and given is None:
+        return slices_of(ground.model, ground.train, reading=told.reading, q=told.q, report=report)
+    return given if told.sliced else None
 
 
 def _samples(told: Dare, ground: Ground, mined: Mined, twins: Data | None) -> Mined:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ukemi.data import Data
 from ukemi.errors import UserError
-from ukemi.training import Run, TrainConfig
+from ukemi.training import Run, TrainConfig, train
 from ukemi.training.checkpoints import check_folder, write_checkpoint, write_whole
 from ukemi.training.sets import weights_hash
 
@@ -31,24 +31,30 @@ KEPT = (
     "channels_last",
 )
 """What a further training takes over from the run."""
-REPAIR = "repair.json"
+DATA, REPAIR = "data.npz", "repair.json"
 SCHEMA = 1
 """Version of its fields: raised when one changes its meaning or goes."""
 
 
-def further(config: TrainConfig, run: Run, data: Path, out: Path, **changes: Any) -> TrainConfig:
-    """The run's settings for more epochs from its weights, on `data`, plainly augmented, at one learning rate."""
+def further(config: TrainConfig, run: Run, out: Path, **changes: Any) -> TrainConfig:
+    """The run's settings for more epochs from its weights, on the data beside them, plainly augmented, at one learning
+    rate."""
     if not run.weights_path.exists():
         raise UserError(f"run: {run.folder} has no weights yet; finish it with {run.resuming}.")
     kept = {name: getattr(config, name) for name in KEPT}
-    more = {"data": str(data), "weights": run.weights_path, "schedule": "constant", "validation": 0, "out": out}
-    return TrainConfig(**{**kept, **more, **changes})
+    more = {"data": str(out / DATA), "weights": run.weights_path, "schedule": "constant", "validation": 0, "out": out}
+    return TrainConfig(**{**kept, **more, "seed": config.seed, **changes})
+
+
+def same_steps(config: TrainConfig) -> dict[str, Any]:
+    """How the run itself stepped."""
+    return {name: getattr(config, name) for name in ("batch_size", "optimiser", "weight_decay", "momentum")}
 
 
 def beside(config: TrainConfig, run: Run, out: Path, **changes: Any) -> TrainConfig:
     """As `further`, but on the run's own data, split as the run split them."""
-    own = {name: getattr(config, name) for name in ("data_folder", "size", "channels", "classes", "validation", "seed")}
-    return further(config, run, Path(config.data), out, **{**own, **changes})
+    own = {name: getattr(config, name) for name in ("data_folder", "size", "channels", "classes", "validation")}
+    return further(config, run, out, **{"data": str(Path(config.data)), **own, **changes})
 
 
 def folder_for(run: Run, out: Path | None, what: str) -> Path:
@@ -71,8 +77,8 @@ def last_rate(config: TrainConfig, run: Run) -> float:
     return max(log[-1]["learning_rate"] if log else 0.0, config.learning_rate / 100)
 
 
-def write_npz(path: Path, images: Tensor, labels: Tensor, test: Data) -> None:
-    """A data set as a file: these images to train on, `test` to test on."""
+def write_data(folder: Path, images: Tensor, labels: Tensor, test: Data) -> None:
+    """What a further training is given: these images to train on, `test` to test on."""
     file = io.BytesIO()
     np.savez(
         file,
@@ -82,7 +88,7 @@ def write_npz(path: Path, images: Tensor, labels: Tensor, test: Data) -> None:
         y_test=test.labels.cpu().numpy(),
         classes=np.array(test.classes),
     )
-    write_whole(path, file.getvalue())
+    write_whole(folder / DATA, file.getvalue())
 
 
 def pixels(data: Data) -> Tensor:
@@ -121,6 +127,23 @@ def about_further(run: Run, model: nn.Module, told: TrainConfig, images: int) ->
     names = ("epochs", "learning_rate", "batch_size", "optimiser", "weight_decay", "momentum")
     origin = {"origin": str(run.folder.resolve()), "origin_model": weights_hash(model)}
     return origin | {name: getattr(told, name) for name in names} | {"images": images}
+
+
+def train_further(
+    told: TrainConfig,
+    run: Run,
+    model: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    test: Data,
+    about: Mapping[str, Any],
+    *,
+    quiet: bool,
+) -> Run:
+    """Trains as `further` has told, on these images; `about` is what repair.json says besides."""
+    write_data(told.folder(), images, labels, test)
+    write_about(told.folder(), {**about, **about_further(run, model, told, len(images))})
+    return train(told, quiet=quiet)
 
 
 def read_about(run: Run) -> dict[str, Any]:

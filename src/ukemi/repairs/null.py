@@ -10,19 +10,8 @@ from torch import Tensor, nn
 from ukemi import randomness
 from ukemi.errors import UserError, field_called
 from ukemi.randomness import Stream
-from ukemi.repairs.more import (
-    REPAIR,
-    about_further,
-    beside,
-    free_folder,
-    further,
-    pixels,
-    read_about,
-    write_about,
-    write_npz,
-    write_tuned,
-)
-from ukemi.training import Run, TrainConfig, train
+from ukemi.repairs.more import REPAIR, beside, free_folder, further, pixels, read_about, train_further, write_tuned
+from ukemi.training import Run, TrainConfig
 from ukemi.training.sets import weights_hash
 from ukemi.training.setup import fixed_subset, load_sets, trained_model
 
@@ -122,7 +111,6 @@ def _continued(run: Run, config: TrainConfig, like: Run, seed: int, folder: Path
     told = further(
         config,
         run,
-        folder / "data.npz",
         folder,
         epochs=about["epochs"],
         learning_rate=about["learning_rate"],
@@ -132,6 +120,5 @@ def _continued(run: Run, config: TrainConfig, like: Run, seed: int, folder: Path
         momentum=about.get("momentum", config.momentum),
         seed=seed,
     )
-    write_npz(folder / "data.npz", pixels(few), few.labels, test)
-    write_about(folder, _about(like, "continued", seed) | about_further(run, model, told, len(few)))
-    return train(told, quiet=quiet)
+    about = _about(like, "continued", seed)
+    return train_further(told, run, model, pixels(few), few.labels, test, about, quiet=quiet)

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from ukemi.augmenters import WorstOf
 from ukemi.data import Data
 from ukemi.models.inference import default_chunk, home_of
-from ukemi.repairs.more import about_further, free_folder, further, last_rate, like, pixels, write_about, write_npz
+from ukemi.repairs.more import free_folder, further, last_rate, like, pixels, same_steps, train_further
 from ukemi.spaces import Space
-from ukemi.training import Run, train
+from ukemi.training import Run
 from ukemi.training.setup import load_sets, trained_model
 from ukemi.variations import vary
 
@@ -58,25 +58,12 @@ def retrain(
     variants = [like(vary(data.batch(part, "cpu").images, genes_NG[part], space), stored) for part in rows.split(4096)]
     images, labels = torch.cat([stored, *variants]), torch.cat([data.labels, data.labels[rows]])
     _, test = trained_model(run, config, sets.test)
-    told = further(
-        config,
-        run,
-        folder / "data.npz",
-        folder,
-        epochs=epochs,
-        learning_rate=last_rate(config, run),
-        batch_size=config.batch_size,
-        optimiser=config.optimiser,
-        weight_decay=config.weight_decay,
-        momentum=config.momentum,
-        seed=config.seed,
-    )
-    write_npz(folder / "data.npz", images, labels, test)
-    about = {"repair": "retrain", "samples": int(fooled_N.sum())}
-    write_about(folder, about | about_further(run, model, told, len(images)))
-    finished = train(told, quiet=quiet)
-    spent, count = DRAWS * config.epochs * len(data), int(fooled_N.sum())
-    return Retrain(finished, count, len(data), spent, DRAWS * (config.epochs - 1) * len(data))
+    rate = last_rate(config, run)
+    told = further(config, run, folder, epochs=epochs, learning_rate=rate, **same_steps(config))
+    about = {"repair": "retrain", "samples": len(rows)}
+    finished = train_further(told, run, model, images, labels, test, about, quiet=quiet)
+    spent = DRAWS * config.epochs * len(data)
+    return Retrain(finished, len(rows), len(data), spent, DRAWS * (config.epochs - 1) * len(data))
 
 
 @torch.no_grad()

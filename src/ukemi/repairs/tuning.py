@@ -20,6 +20,7 @@ from ukemi.measures import accuracy
 from ukemi.models.inference import default_chunk, evaluating, home_of
 from ukemi.repairs.mining import Mined, Report
 from ukemi.slicing import KeyLayer, Slices, activation_of, key_layers
+from ukemi.slicing.slicing import class_runs
 from ukemi.training.setup import batches_of_epoch
 
 Loss = Callable[[nn.Module, Tensor, Tensor, Tensor], Tensor]
@@ -181,14 +182,6 @@ class Tuner:
             # chosen, not multiplied: a gradient that is not finite must not leak through a 0
             gradient = torch.where(self.slices.mask(name, klass, weight), gradient, 0)
         weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
-
-
-def class_runs(labels_N: Tensor) -> list[tuple[int | None, slice]]:
-    """The stretches of equal labels in a sorted batch."""
-    labels, counts = labels_N.unique_consecutive(return_counts=True)
-    ends = counts.cumsum(0).tolist()
-    starts = [0, *ends[:-1]]
-    return [(label, slice(*both)) for label, *both in zip(labels.tolist(), starts, ends, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from ukemi.attacks.config import AttackConfig
-from ukemi.data import Data, as_float
-from ukemi.errors import UserError, field_called
+from ukemi.data import Data, as_float, in_a_row
+from ukemi.errors import UserError
 from ukemi.models.inference import home_of
 from ukemi.repairs.mining import Mined
 from ukemi.repairs.more import pixels
-from ukemi.training.sets import as_data, check_set, read_set
+from ukemi.training.sets import read_set_for
 from ukemi.training.setup import in_classes
 
 BLOCK = 1024
@@ -33,27 +33,17 @@ def twins_of(model: nn.Module, data: Data, epsilon: float, seed: int) -> Data:
 
 def saved(field: str, paths: Sequence[Path], model: nn.Module, among: Data) -> Data | None:
     """The fooling images of adversarial sets that were made for `model`, as far as their originals are in `among`."""
-    parts = [_saved(field, path, model, among) for path in paths]
-    if not parts:
-        return None
-    images, labels, index = (
-        torch.cat([getattr(part, name) for part in parts]) for name in ("images", "labels", "index")
-    )
-    return replace(parts[0], images=images, labels=labels, index=index)
+    return in_a_row([_saved(field, path, model, among) for path in paths]) if paths else None
 
 
 def _saved(field: str, path: Path, model: nn.Module, among: Data) -> Data:
-    with field_called(field, "adversarial-set"):
-        found = read_set(path)
-    with field_called(f"{field}: {path}", "adversarial-set"):
-        check_set(found, model=model)
-        as_data(found)
+    found, made = read_set_for(field, path, model)
     if found.split != "train":
         raise UserError(
             f"{field}: {path} was made from the {found.split} part, but only images that the run kept aside from its"
             " training part may be used; `ukemi attack RUN --split train` attacks them too."
         )
-    data = in_classes(as_data(found), among.classes)
+    data = in_classes(made, among.classes)
     rows = torch.isin(data.index, among.index.cpu()).nonzero().flatten()
     if not len(rows):
         raise UserError(

@@ -10,16 +10,26 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ukemi import randomness
-from ukemi.data import Data, as_float
+from ukemi.data import Data, as_float, in_a_row
 from ukemi.errors import UserError, field_called
 from ukemi.measures.uncertainty import attack_of, turned_by
 from ukemi.objectives import GroupedMixup
 from ukemi.randomness import Stream
 from ukemi.repairs.gains import Standing, standing_of
-from ukemi.repairs.more import about_further, free_folder, further, last_rate, like, pixels, write_about, write_npz
+from ukemi.repairs.more import (
+    about_further,
+    free_folder,
+    further,
+    last_rate,
+    like,
+    pixels,
+    same_steps,
+    write_about,
+    write_data,
+)
 from ukemi.schema import Number, Schema
 from ukemi.training import Run, train
-from ukemi.training.sets import AdversarialSet, as_data, check_set, read_set
+from ukemi.training.sets import AdversarialSet, read_set_for
 from ukemi.training.setup import fixed_subset, in_classes, load_sets, trained_model
 
 Variant = Literal["within", "with-original"]
@@ -74,15 +84,12 @@ def enhance(
     *,
     out: Path | None = None,
     device: str | None = None,
-    quiet: bool = False,
-    frozen: dict[str, Data] | None = None,
     report: Told | None = None,
 ) -> Enhanced:
     """Trains a run's model further on what succeeded in `sets`, into a new run folder, and measures both.
 
     Sets must come from the training part: a model that had trained on what was made of test images would know them.
-    `frozen` hands in the images of the calibration rate by attack, where they are known already. `device` takes the
-    place of the run's own.
+    `device` takes the place of the run's own.
     """
     told = told or Enhance()
     say = report or (lambda what: None)
@@ -91,45 +98,28 @@ def enhance(
     model, data = trained_model(run, config, own.train)
     _, test = trained_model(run, config, own.test)
     group = _group(sets, told, model, data, config.seed)
-    objective = _objective(told, len(data))
-    with field_called("layers", "objective.layers"):
-        objective.build(0.0).attach(model)  # before the work: a network may show no layer to mix behind
-    kept = {}
-    for path in told.transfer:
-        with field_called("transfer", "adversarial-set"):
-            kept[path] = read_set(path)
-        with field_called(f"transfer: {path}", "adversarial-set"):
-            check_set(kept[path], test, model)
-            as_data(kept[path])
+    objective = _objective(told, model, len(data))
+    kept = {path: read_set_for("transfer", path, model, test) for path in told.transfer}
     model, few = model.to(home), fixed_subset(test, min(told.images, len(test)), config.seed)
-    if frozen is None:
-        say("attacks on the model")
-        frozen = _frozen(told, kept, model, few, config.seed)
+    say("attacks on the model")
+    frozen = _frozen(told, kept, model, few, config.seed)
     say("measures before")
     options = {"epsilon": told.epsilon, "seed": config.seed}
     before = standing_of(model, test, few, frozen, **options)  # type: ignore[arg-type]
     repeats = max(1, round(told.share / (1 - told.share) * len(data) / len(group)))
-    stored = pixels(data).cpu()
-    added = like(as_float(pixels(group)), stored)
-    images = torch.cat([stored, added.repeat(repeats, 1, 1, 1)])
-    labels = torch.cat([data.labels.cpu(), group.labels.repeat(repeats)])
+    images, labels = _with_group(data, group, repeats)
     more = further(
         config,
         run,
-        folder / "data.npz",
         folder,
         epochs=told.epochs,
         learning_rate=told.learning_rate or last_rate(config, run),
-        batch_size=config.batch_size,
-        optimiser=config.optimiser,
-        weight_decay=config.weight_decay,
-        momentum=config.momentum,
-        seed=config.seed,
+        **same_steps(config),
         cuda_graphs=config.cuda_graphs,
         objective=objective,
     )
-    write_npz(folder / "data.npz", images, labels, test)
-    finished = train(more, quiet=quiet)
+    write_data(folder, images, labels, test)
+    finished = train(more)
     say("measures after")
     repaired = trained_model(finished, more, test)[0].to(home)
     after = standing_of(repaired, test, few, frozen, **options)  # type: ignore[arg-type]
@@ -138,9 +128,20 @@ def enhance(
     return done
 
 
-def _objective(told: Enhance, first: int) -> GroupedMixup.Config:
+def _objective(told: Enhance, model: nn.Module, first: int) -> GroupedMixup.Config:
+    """Tried before the work: a network may show no layer to mix behind."""
     partners: Literal["group", "others"] = "group" if told.variant == "within" else "others"
-    return GroupedMixup.Config(first=first, partners=partners, alpha=told.alpha, layers=told.layers)
+    objective = GroupedMixup.Config(first=first, partners=partners, alpha=told.alpha, layers=told.layers)
+    with field_called("layers", "objective.layers"):
+        objective.build(0.0).attach(model)
+    return objective
+
+
+def _with_group(data: Data, group: Data, repeats: int) -> tuple[Tensor, Tensor]:
+    """The training images, and behind them those of the group, each so often: pixels as they are stored, and labels."""
+    stored = pixels(data).cpu()
+    added = like(as_float(pixels(group)), stored).repeat(repeats, 1, 1, 1)
+    return torch.cat([stored, added]), torch.cat([data.labels.cpu(), group.labels.repeat(repeats)])
 
 
 def _group(sets: Sequence[Path], told: Enhance, model: nn.Module, data: Data, seed: int) -> Data:
@@ -150,16 +151,12 @@ def _group(sets: Sequence[Path], told: Enhance, model: nn.Module, data: Data, se
     for path in sets:
         if [each.resolve() for each in sets].count(path.resolve()) > 1:
             raise UserError(f"sets: {path} is given twice.")
-    parts = [_trained_on(path, model, data) for path in sets]
-    images, labels, index = (
-        torch.cat([getattr(part, name) for part in parts]) for name in ("images", "labels", "index")
-    )
-    group = Data(images, labels, parts[0].classes, index, parts[0].identities)
+    group = in_a_row([_trained_on(path, model, data) for path in sets])
     if told.samples is None:
         return group
     if told.samples > len(group):
         raise UserError(f"samples: {told.samples} are asked for, but {len(group)} inputs of the sets succeeded.")
-    return group.take(_some(index, told.samples, seed))
+    return group.take(_some(group.index, told.samples, seed))
 
 
 def _some(index: Tensor, count: int, seed: int) -> Tensor:
@@ -169,27 +166,25 @@ def _some(index: Tensor, count: int, seed: int) -> Tensor:
 
 
 def _trained_on(path: Path, model: nn.Module, data: Data) -> Data:
-    with field_called("sets", "adversarial-set"):
-        found: AdversarialSet = read_set(path)
-    with field_called(f"sets: {path}", "adversarial-set"):
-        check_set(found, model=model)
-        as_data(found)
+    found, succeeded = read_set_for("sets", path, model)
     if found.split != "train":
         raise UserError(
             f"sets: {path} was made from the {found.split} part, but a model that is measured on test images may not"
             " train on what was made of them; give `ukemi generate` or `ukemi attack` --split train."
         )
-    made = in_classes(as_data(found), data.classes)
+    made = in_classes(succeeded, data.classes)
     if tuple(made.images.shape[1:]) != (data.channels, *data.size):
         raise UserError(f"sets: the images of {path} have another shape than those of the run.")
     return made
 
 
-def _frozen(told: Enhance, kept: dict[Path, AdversarialSet], model: nn.Module, few: Data, seed: int) -> dict[str, Data]:
+def _frozen(
+    told: Enhance, kept: dict[Path, tuple[AdversarialSet, Data]], model: nn.Module, few: Data, seed: int
+) -> dict[str, Data]:
     """What fooled the unrepaired model, by attack."""
     if kept:
-        names = transfer_names({path: one.attack for path, one in kept.items()})
-        return {names[path]: in_classes(as_data(one), few.classes) for path, one in kept.items()}
+        names = transfer_names({path: one.attack for path, (one, _) in kept.items()})
+        return {names[path]: in_classes(made, few.classes) for path, (_, made) in kept.items()}
     attacks = {name: attack_of(name, told.epsilon) for name in told.attacks}
     return {name: turned_by(model, few, attack.made(seed)) for name, attack in attacks.items()}
 

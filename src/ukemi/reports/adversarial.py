@@ -1,6 +1,5 @@
 """What one attack did to a model: a page with the images that fool it, and JSON."""
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,10 +26,8 @@ from ukemi.reports.attacks import (
 )
 from ukemi.reports.gallery import gallery, name_of
 from ukemi.reports.notes import notes
-from ukemi.reports.page import flat, template
 from ukemi.reports.pictures import picture, side_for
-from ukemi.reports.summary import versions
-from ukemi.training.checkpoints import write_whole
+from ukemi.reports.writing import flat, versions, write_html, write_numbers
 from ukemi.training.sets import AdversarialSet, as_data, originals
 
 SCHEMA = 1
@@ -133,13 +130,13 @@ def attack_summary(report: AttackReport) -> dict[str, Any]:
 
 def write_attack(folder: Path, report: AttackReport) -> None:
     """Writes attack.json and page.html."""
-    text = json.dumps(attack_summary(report), indent=2, allow_nan=False) + "\n"
-    write_whole(folder / "attack.json", text.encode())
+    write_numbers(folder / "attack.json", attack_summary(report))
     shown = [picture for one in report.gallery for picture in (one.image,) * 3]
     side = side_for(len(shown), max(map(len, shown), default=1))
-    page = template("attack.html").render(
+    write_html(
+        folder / "page.html",
+        "attack.html",
         heading=f"{report.title} under {report.made.attack}",
-        versions=versions(),
         glance=attack_glance(report),
         sight=sight_said([report.result]),
         tiles=_tiles(report.result),
@@ -159,7 +156,6 @@ def write_attack(folder: Path, report: AttackReport) -> None:
             *flat({name: value for name, value in report.settings.items() if name != "attack"}),
         ],
     )
-    write_whole(folder / "page.html", page.encode())
 
 
 def attack_glance(report: AttackReport) -> list[str]:

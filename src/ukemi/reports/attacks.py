@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -14,6 +13,8 @@ from ukemi.measures.attacks import UnderAttack
 from ukemi.reports import charts, words
 from ukemi.reports.charts import Series
 from ukemi.reports.curves import Curves
+from ukemi.reports.terminal import captioned
+from ukemi.reports.writing import finite
 
 MOST_TICKS = 5
 NORMS = {"l1": "L1", "l2": "L2", "linf": "L∞"}
@@ -73,8 +74,8 @@ def attack_row(result: AttackResult) -> dict[str, Any]:
         "fooled": int(found.fooled.sum()),
         "accuracy": found.accuracy,
         "attacked_accuracy": found.attacked_accuracy,
-        "robustness": _known(found.robustness),
-        "median_distance": _known(found.median_distance),
+        "robustness": finite(found.robustness),
+        "median_distance": finite(found.median_distance),
         "forwards": found.forwards,
         "backwards": found.backwards,
         "seconds": result.seconds,
@@ -91,8 +92,8 @@ def group_rows(results: Sequence[AttackResult]) -> list[dict[str, Any]]:
             {
                 "group": group,
                 "configurations": len(those),
-                "robustness_mean": _known(sum(robust) / len(robust)),
-                "robustness_lowest": _known(min(robust)),
+                "robustness_mean": finite(sum(robust) / len(robust)),
+                "robustness_lowest": finite(min(robust)),
                 "attacked_accuracy_mean": sum(under) / len(under),
                 "attacked_accuracy_lowest": min(under),
             }
@@ -133,7 +134,7 @@ def attack_table(result: AttackResult) -> Table:
 
 def plain_table(first: str | Text, columns: Sequence[str], caption: str) -> Table:
     """An empty table for the terminal; the first column may fold."""
-    found = Table(caption=caption, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
+    found = captioned(caption)
     found.add_column(first, overflow="fold")
     for name in columns:
         found.add_column(name.replace(" ", "\n", 1), justify="right")
@@ -257,7 +258,3 @@ def share_of(share: float, images: int) -> str:
     """A share with its 95 % interval."""
     low, high = words.wilson(round(share * images), images)
     return f"{words.percent(share)} ({100 * low:.1f} to {100 * high:.1f})"
-
-
-def _known(value: float) -> float | None:
-    return value if isfinite(value) else None

@@ -47,8 +47,11 @@ def bars(
     shares, whiskers end there too. `limit` is drawn across all rows. Stacked bars lie end to
     end, with the deviation of their sum. None where no value is known. Places are shares of the width.
     """
-    known = {group: _known(values) for group, values in groups.items()}
-    known = {group: found for group, found in known.items() if found}
+    known = {
+        group: {name: spread(given) for name, given in own.items()}
+        for group, values in groups.items()
+        if (own := _finite(values))
+    }
     if not known:
         return None
     series = list(dict.fromkeys(name for values in groups.values() for name in values))
@@ -66,15 +69,15 @@ def bars(
     return Curves(title, drawn, _legend(style, limit_said))
 
 
-def _known(values: Values) -> dict[str, Spread]:
-    finite = {name: [one for one in given if one is not None and isfinite(one)] for name, given in values.items()}
-    return {name: spread(given) for name, given in finite.items() if given}
+def _finite(values: Values) -> dict[str, list[float]]:
+    """The series that have any value, without what is not finite."""
+    known = {name: [one for one in given if one is not None and isfinite(one)] for name, given in values.items()}
+    return {name: given for name, given in known.items() if given}
 
 
 def _sum(values: Values) -> Spread:
     """Over the seeds of all parts; where a seed lacks a part the deviation is not known."""
-    parts = [[one for one in given if one is not None and isfinite(one)] for given in values.values()]
-    parts = [given for given in parts if given]
+    parts = list(_finite(values).values())
     if len({len(given) for given in parts}) == 1:
         return spread([sum(seed) for seed in zip(*parts, strict=True)])
     return Spread(sum(spread(given).mean for given in parts), None, 1)

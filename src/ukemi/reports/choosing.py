@@ -1,21 +1,17 @@
 """How STYX's candidates ranked, for the terminal."""
 
-from rich import box
 from rich.table import Table
 
 from ukemi.reports import words
+from ukemi.reports.terminal import captioned
 from ukemi.training.choosing import Choice, Trial
 
 
 def choice_table(choice: Choice) -> Table:
     """The ranking, the winner first, and the training without mutation last."""
-    found = Table(
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-        caption_justify="left",
-        caption=f"{words.plural(choice.images, 'validation image')} after {words.plural(choice.epochs, 'epoch')} each;"
-        " under BIM, mean over Linf budgets of 2/255 to 32/255; the first one is trained",
+    found = captioned(
+        f"{words.plural(choice.images, 'validation image')} after {words.plural(choice.epochs, 'epoch')} each;"
+        " under BIM, mean over Linf budgets of 2/255 to 32/255; the first one is trained"
     )
     found.add_column("mutator")
     for name in ("data\nratio", "pixel\nratio", "accuracy\nunder attack", "robustness\n(STYX)", "accuracy"):

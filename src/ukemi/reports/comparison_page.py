@@ -1,6 +1,5 @@
 """A comparison as a page that gives the answer first, then what it rests on, then pictures."""
 
-import json
 from collections.abc import Sequence
 from math import log10
 from pathlib import Path
@@ -28,10 +27,9 @@ from ukemi.reports.curves import Curves
 from ukemi.reports.doubts import doubts_compared, legend
 from ukemi.reports.genes import gene_histories
 from ukemi.reports.method_settings import over_setting
-from ukemi.reports.page import flat, template
 from ukemi.reports.side_by_side import gallery_of, near_images
-from ukemi.reports.summary import versions
 from ukemi.reports.texts import in_markdown
+from ukemi.reports.writing import flat, versions, write_html, write_numbers
 from ukemi.training.checkpoints import write_whole
 
 INSIDE = {"robust": "recognised under every variant", "attacked": "recognised, and still under attack"}
@@ -41,7 +39,7 @@ INSIDE = {"robust": "recognised under every variant", "attacked": "recognised, a
 def write_comparison(folder: Path, found: Comparison, *, command: str, notes: Sequence[str] = ()) -> None:
     """Writes comparison.json, table.csv, table.md, table.tex and page.html."""
     values = summary(found, command=command, versions=versions())
-    write_whole(folder / "comparison.json", (json.dumps(values, indent=2, allow_nan=False) + "\n").encode())
+    write_numbers(folder / "comparison.json", values)
     texts = comparison_texts(found)
     texts["md"] = "".join(f"{in_markdown(note)}\n\n" for note in (*notes, *reasons(found))) + texts["md"]
     for name, text in texts.items():
@@ -49,9 +47,10 @@ def write_comparison(folder: Path, found: Comparison, *, command: str, notes: Se
     measures = measure_rows(found)
     finished = [one for case in found.run_cases() for runs in case.outcomes.values() for one in runs.values()]
     drawn = {method for case in found.run_cases() for method in case.outcomes}
-    page = template("comparison.html").render(
+    write_html(
+        folder / "page.html",
+        "comparison.html",
         heading=found.title,
-        versions=versions(),
         answer=comparison_answer(found),
         notes=list(notes),
         bars=[{"name": case.name, "bars": _bars(found, case)} for case in found.run_cases()],
@@ -79,7 +78,6 @@ def write_comparison(folder: Path, found: Comparison, *, command: str, notes: Se
         command=command,
         settings=flat({**found.settings, "baseline": found.baseline}),
     )
-    write_whole(folder / "page.html", page.encode())
 
 
 def _bars(found: Comparison, case: CaseResult) -> list[dict[str, Any]]:

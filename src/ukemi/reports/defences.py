@@ -1,6 +1,5 @@
 """What gets past each defence: a table, a page, and JSON."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf, isfinite
@@ -8,17 +7,15 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from ukemi.defences import FALSE_POSITIVES, Judged, Study
 from ukemi.defences.study import COMMON
 from ukemi.reports import words
-from ukemi.reports.page import flat, template
-from ukemi.reports.summary import versions
+from ukemi.reports.terminal import captioned
 from ukemi.reports.uncertainty import thresholds_row
-from ukemi.training.checkpoints import write_whole
+from ukemi.reports.writing import finite, ran, versions, write_html, write_numbers
 from ukemi.uncertainty import PATTERNS
 
 SCHEMA = 1
@@ -52,7 +49,7 @@ def defence_table(study: Study, kinds: Mapping[str, str]) -> Table:
     )
     sorts = list(dict.fromkeys(kinds.values()))
     room = 1 if len(sorts) < 3 else 0  # all three kinds, and names in one piece, in 80 columns
-    found = Table(caption=about, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False, padding=(0, room, 0, 0))
+    found = captioned(about, padding=(0, room, 0, 0))
     found.add_column("passes %", overflow="fold")
     for name in ("benign", *sorts, "common", "uncommon", "×"):
         found.add_column(name, justify="right", no_wrap=True)
@@ -123,10 +120,10 @@ def _row(study: Study, one: Judged) -> dict[str, Any]:
         "defence": one.name,
         "kind": one.kind,
         "accuracy": one.accuracy,
-        "false_positives": _finite(one.false_positives),
-        "passes": {name: _finite(study.share(one, name)) for name in study.fooling()},
-        "passes_by_pattern": {name: _finite(share) for name, share in study.by_pattern(one).items()},
-        "uncommon_ratio": _finite(study.ratio(one)),
+        "false_positives": finite(one.false_positives),
+        "passes": {name: finite(study.share(one, name)) for name in study.fooling()},
+        "passes_by_pattern": {name: finite(share) for name, share in study.by_pattern(one).items()},
+        "uncommon_ratio": finite(study.ratio(one)),
     }
 
 
@@ -135,18 +132,14 @@ def _ratios(study: Study) -> list[float]:
     return [ratio for ratio in map(study.ratio, study.judged) if isfinite(ratio)]
 
 
-def _finite(value: float) -> float | None:
-    return value if isfinite(value) else None
-
-
 def write_defences(folder: Path, report: DefenceReport) -> None:
     """Writes defences.json and page.html."""
-    text = json.dumps(defence_summary(report), indent=2, allow_nan=False) + "\n"
-    write_whole(folder / "defences.json", text.encode())
+    write_numbers(folder / "defences.json", defence_summary(report))
     study = report.study
-    page = template("defences.html").render(
+    write_html(
+        folder / "page.html",
+        "defences.html",
         heading=f"What gets past the defences of {report.title}",
-        versions=versions(),
         glance=_glance(report),
         columns=columns(study),
         rows=rows_of(study),
@@ -159,9 +152,8 @@ def write_defences(folder: Path, report: DefenceReport) -> None:
         left_out=sorted(report.left_out.items()),
         common=COMMON,
         allowed=words.percent(FALSE_POSITIVES),
-        settings=[("time", words.duration(report.seconds)), ("device", report.device), *flat(report.settings)],
+        settings=ran(report.seconds, report.device, report.settings),
     )
-    write_whole(folder / "page.html", page.encode())
 
 
 def _glance(report: DefenceReport) -> list[str]:

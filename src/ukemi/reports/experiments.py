@@ -14,11 +14,10 @@ from ukemi.reports import dare_tables, uncertain_claims, uncertain_tables, words
 from ukemi.reports import uncertain_pictures as drawn
 from ukemi.reports.dare_pictures import frozen, over_share, seconds, variants
 from ukemi.reports.experiment_answers import experiment_answer
-from ukemi.reports.page import flat, template
 from ukemi.reports.sections import Lines, Section
-from ukemi.reports.summary import versions
 from ukemi.reports.terminal import terminal_table
 from ukemi.reports.texts import Rows
+from ukemi.reports.writing import flat, versions, write_html
 from ukemi.training.checkpoints import write_whole
 
 SCHEMA = 1
@@ -109,9 +108,10 @@ def write_experiment(folder: Path, found: Findings, *, command: str, notes: Sequ
     texts["tex"] = "\n".join(one.latex() for one in sections if one.table)
     for ending, text in texts.items():
         write_whole(folder / f"table.{ending}", text.encode())
-    page = template("experiment.html").render(
+    write_html(
+        folder / "page.html",
+        "experiment.html",
         heading=found.config.title,
-        versions=versions(),
         answer=experiment_answer(found),
         notes=[*notes, size],
         sections=[_shown(one) for one in sections],
@@ -122,7 +122,6 @@ def write_experiment(folder: Path, found: Findings, *, command: str, notes: Sequ
         pages=_pages(folder, found),
         settings=[(cell.name, f"{cell.model} on {cell.data}") for cell in found.config.cells],
     )
-    write_whole(folder / "page.html", page.encode())
 
 
 def _shown(section: Section) -> dict[str, Any]:

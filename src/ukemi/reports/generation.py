@@ -1,13 +1,11 @@
 """What a search for a pattern of uncertainty found: a table, a page with pictures, and JSON."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich import box
 from rich.table import Table
 from torch import Tensor
 
@@ -15,11 +13,10 @@ from ukemi.data import Data, as_float
 from ukemi.measures.examples import drawn
 from ukemi.reports import charts, words
 from ukemi.reports.adversarial import visible
-from ukemi.reports.page import flat, template
 from ukemi.reports.pictures import picture, side_for
-from ukemi.reports.summary import versions
-from ukemi.reports.uncertainty import SAID, finite, thresholds_row
-from ukemi.training.checkpoints import write_whole
+from ukemi.reports.terminal import captioned
+from ukemi.reports.uncertainty import SAID, thresholds_row
+from ukemi.reports.writing import finite, ran, versions, write_html, write_numbers
 from ukemi.uncertainty import METRICS, Generated
 
 SCHEMA = 1
@@ -64,7 +61,7 @@ def numbers_of(found: Generated) -> dict[str, Any]:
         "mean_generations": float(found.generations.double().mean()),
         "evaluations": found.evaluations,
         "largest_distance": float(found.distance.max()),
-        "mean": finite({name: float(getattr(found.metrics, name).mean()) for name in METRICS}),
+        "mean": {name: finite(float(getattr(found.metrics, name).mean())) for name in METRICS},
     }
 
 
@@ -75,7 +72,7 @@ def generation_table(found: Generated) -> Table:
         " interval; claimed: the search stopped on them; fitness: 1 and more is there, below 0 short of the pattern,"
         " below -2 short of the goal"
     )
-    table = Table(caption=about, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
+    table = captioned(about)
     table.add_column("pattern", no_wrap=True)
     for name in ("seeds", "success", "95 %", "claimed", "best fitness", "generations"):
         table.add_column(name, justify="right")
@@ -106,19 +103,19 @@ def write_generation(folder: Path, report: GenerationReport) -> None:
         "device": report.device,
         "versions": versions(),
     }
-    write_whole(folder / "generation.json", (json.dumps(summary, indent=2, allow_nan=False) + "\n").encode())
-    page = template("generation.html").render(
+    write_numbers(folder / "generation.json", summary)
+    write_html(
+        folder / "page.html",
+        "generation.html",
         heading=f"Inputs of pattern {report.found.target.pattern} for {report.title}",
-        versions=versions(),
         glance=_glance(report.found),
         gallery=_gallery(report),
         scatter=_scatter(report.found),
         legend=[(name, charts.dot(at)) for at, name in enumerate(REACHED)],
-        settings=[("time", words.duration(report.seconds)), ("device", report.device), *flat(report.settings)],
+        settings=ran(report.seconds, report.device, report.settings),
         found_by=report.found_by,
         reached=bool(report.found.success.any()),
     )
-    write_whole(folder / "page.html", page.encode())
 
 
 def _glance(found: Generated) -> list[str]:

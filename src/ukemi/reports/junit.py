@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
-from ukemi.errors import UserError
+from ukemi.errors import UserError, check_known
 from ukemi.reports.attacks import worst_of
 from ukemi.reports.evaluation import Evaluation
 from ukemi.schema import number
@@ -71,9 +71,8 @@ def checks_of(evaluation: Evaluation, limits: Mapping[str, float]) -> list[Check
     }
     checks = []
     for name, limit in limits.items():
-        value = values.get(name)
-        if name not in values:
-            raise UserError(f"fail-under: {name!r} is none of {', '.join(NAMES)}.")
+        check_known("fail-under", name, values)
+        value = values[name]
         if value is None:
             needed = "the mean accuracy is measured" if name == "mean" else "an attack is run"
             raise UserError(f"fail-under: {name} is allowed only where {needed} too.")

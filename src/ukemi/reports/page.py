@@ -5,12 +5,10 @@ from math import log as ln
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from torch import Tensor
 
 from ukemi.reports import charts, maps, words
 from ukemi.reports.attacks import attack_section, worst_of
-from ukemi.reports.command import command
 from ukemi.reports.costs import cost, section
 from ukemi.reports.curves import Log, curves, progress
 from ukemi.reports.doubts import doubts_section
@@ -18,12 +16,12 @@ from ukemi.reports.evaluation import Evaluation
 from ukemi.reports.gallery import Gallery, card, gallery
 from ukemi.reports.genes import gene_figures, gene_histories
 from ukemi.reports.pictures import picture, side_for
-from ukemi.reports.summary import evaluation_notes, per_class, versions
+from ukemi.reports.summary import evaluation_notes, per_class
 from ukemi.reports.sweeps import BUDGET as SWEEPS
 from ukemi.reports.sweeps import frames, sweep_card
 from ukemi.reports.table import cells
 from ukemi.reports.transfer import transfer_section
-from ukemi.training.checkpoints import write_whole
+from ukemi.reports.writing import flat, write_html
 
 MOST_CLASSES = 30
 """of more classes, those that hold least are shown"""
@@ -37,9 +35,10 @@ def write_page(path: Path, evaluations: Sequence[Evaluation], heading: str) -> N
     channels = max(map(len, shown), default=1)
     swept = sum(frames(sweep) for one in evaluations for sweep in one.sweeps)
     sides = side_for(len(shown), channels), side_for(swept, channels, SWEEPS)
-    text = template("evaluation.html").render(
+    write_html(
+        path,
+        "evaluation.html",
         heading=heading,
-        versions=versions(),
         several=len(evaluations) > 1,
         leads=leads(evaluations),
         models=[_model(one, *sides) for one in evaluations],
@@ -50,14 +49,14 @@ def write_page(path: Path, evaluations: Sequence[Evaluation], heading: str) -> N
         gene_legend=[(one.title, charts.swatch(at)) for at, one in enumerate(evaluations)],
         ramp=maps.ramp(),
     )
-    write_whole(path, text.encode())
 
 
 def write_training_page(path: Path, heading: str, log: Log, settings: Mapping[str, Any]) -> None:
     """Writes the curves of a run, finished or not."""
-    text = template("training.html").render(
+    write_html(
+        path,
+        "training.html",
         heading=heading,
-        versions=versions(),
         glance=progress(log),
         curves=curves(log),
         histories=gene_histories(log),
@@ -65,7 +64,6 @@ def write_training_page(path: Path, heading: str, log: Log, settings: Mapping[st
         ramp=maps.ramp(),
         settings=flat(settings),
     )
-    write_whole(path, text.encode())
 
 
 def glance(evaluation: Evaluation) -> list[str]:
@@ -108,44 +106,6 @@ def leads(evaluations: Sequence[Evaluation]) -> list[tuple[str, str]]:
         return [(one.title, glance(one)[0]) for one in evaluations]
     best, least = ranked[0], ranked[-1]
     return [(f"Most robust: {best.title}", glance(best)[0]), (f"Least robust: {least.title}", glance(least)[0])]
-
-
-def flat(settings: Mapping[str, Any], place: str = "") -> list[tuple[str, str]]:
-    """Nested settings as rows: augmenter.k, 10; of a list of tables each is a row."""
-    rows: list[tuple[str, str]] = []
-    for key, value in settings.items():
-        name = f"{place}{key}".replace("_", "-")
-        if isinstance(value, Mapping):
-            rows += flat(value, f"{name}.")
-        elif _tables(value):
-            rows += [(f"{name} {at}", _setting(one)) for at, one in enumerate(value, 1)]
-        else:
-            rows.append((name, _setting(value)))
-    return rows
-
-
-def _tables(value: Any) -> bool:
-    return isinstance(value, list | tuple) and bool(value) and all(isinstance(one, Mapping) for one in value)
-
-
-def _setting(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, Mapping):  # what is not set need not be said
-        told = {key: one for key, one in value.items() if one not in (None, [], ())}
-        return ", ".join(f"{key} = {said}" for key, said in flat(told))
-    if isinstance(value, list | tuple):
-        return ", ".join(map(_setting, value)) or "none"
-    return f"{value:g}" if isinstance(value, float) else "none" if value is None else str(value)
-
-
-def template(name: str) -> Any:
-    loader = PackageLoader("ukemi.reports", "templates")
-    environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.globals["command"] = command()
-    return environment.get_template(name)
 
 
 def _model(evaluation: Evaluation, side: int, swept: int) -> dict[str, Any]:

@@ -15,10 +15,8 @@ from ukemi.models.inference import home_of, logits
 from ukemi.repairs.compared import Column, Columns
 from ukemi.reports import words
 from ukemi.reports.gallery import name_of
-from ukemi.reports.page import flat, template
 from ukemi.reports.pictures import evidence, picture, side_for
-from ukemi.reports.summary import versions
-from ukemi.training.checkpoints import write_whole
+from ukemi.reports.writing import flat, write_html
 
 PAGE = "repair.html"
 MOST_MAPS = 8
@@ -40,9 +38,10 @@ def write_repair(
     """Writes repair.html: `about` is what repair.json says, `models` are those before and after the repair, `data` are
     images to show heat maps of."""
     before, after = models
-    text = template("repair.html").render(
+    write_html(
+        folder / PAGE,
+        "repair.html",
         heading=f"Repair of {Path(about['origin']).name}",
-        versions=versions(),
         glance=_glance(about, found),
         tiles=_tiles(about),
         maps=_maps(before, after, data),
@@ -52,7 +51,6 @@ def write_repair(
         trials=[_trial(one, about) for one in about["trials"]],
         settings=flat({name: about[name] for name in about if name not in ("trials", "seconds", "schema")}),
     )
-    write_whole(folder / PAGE, text.encode())
     return folder / PAGE
 
 

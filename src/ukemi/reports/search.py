@@ -1,13 +1,11 @@
 """How well each method searches: as a table, a page with curves, and JSON."""
 
-import json
 from collections.abc import Mapping
-from math import isfinite, log10
+from math import log10
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
-from rich import box
 from rich.table import Table
 from rich.text import Text
 from torch import Tensor
@@ -16,9 +14,8 @@ from ukemi.measures.inner import MethodQuality, SearchQuality
 from ukemi.reports import charts, words
 from ukemi.reports.charts import COLOURS, Series
 from ukemi.reports.curves import Curves
-from ukemi.reports.page import flat, template
-from ukemi.reports.summary import versions
-from ukemi.training.checkpoints import write_whole
+from ukemi.reports.terminal import captioned
+from ukemi.reports.writing import finite, ran, versions, write_html, write_numbers
 
 SCHEMA = 1
 """Version of the summary's fields: raised when one changes its meaning or goes."""
@@ -33,9 +30,7 @@ def search_table(quality: SearchQuality) -> Table:
     """One row per method and one for the grid, in 80 columns."""
     early = _early(quality)
     alike = {_passes(one) for one in quality.methods.values()} == {words.count(quality.budget)}
-    found = Table(
-        caption=_caption(quality), box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0)
-    )
+    found = captioned(_caption(quality))
     found.add_column("method", overflow="fold")
     passes, at = ["passes"] * (not alike), [f"after\n{words.count(early)}"] * bool(early)
     for name in (*passes, "loss", "% of\ngrid", *at, "% at\ngrid", "trained"):
@@ -68,11 +63,11 @@ def write_search(
 ) -> None:
     """Writes search.json and page.html; `settings` are plain values that JSON knows."""
     about = {"title": title, "settings": dict(settings), "seconds": seconds, "device": device}
-    text = json.dumps(search_summary(quality, **about), indent=2, allow_nan=False) + "\n"
-    write_whole(folder / "search.json", text.encode())
-    page = template("search.html").render(
+    write_numbers(folder / "search.json", search_summary(quality, **about))
+    write_html(
+        folder / "page.html",
+        "search.html",
         heading=f"How well each method searches: {title}",
-        versions=versions(),
         glance=search_glance(quality),
         columns=_columns(quality),
         rows=_rows(quality),
@@ -82,9 +77,8 @@ def write_search(
         variants=words.count(len(quality.rows)),
         budget=words.count(quality.budget),
         seeds=words.plural(len(quality.seeds), "seed"),
-        settings=[("time", words.duration(seconds)), ("device", device), *flat(settings)],
+        settings=ran(seconds, device, settings),
     )
-    write_whole(folder / "page.html", page.encode())
 
 
 def search_glance(quality: SearchQuality) -> list[str]:
@@ -230,12 +224,8 @@ def _mean(losses: Tensor) -> float:
 
 def _both(values_S: Tensor) -> dict[str, float | None]:
     """Mean and standard deviation over the seeds; what is not finite (a share of a grid without loss) is None."""
-    mean = float(values_S.mean())
-    deviation = float(values_S.std()) if len(values_S) > 1 else None
-    return {
-        "mean": mean if isfinite(mean) else None,
-        "deviation": None if deviation is None or not isfinite(deviation) else deviation,
-    }
+    deviation = finite(float(values_S.std())) if len(values_S) > 1 else None
+    return {"mean": finite(float(values_S.mean())), "deviation": deviation}
 
 
 def _passes(one: MethodQuality) -> str:

@@ -1,12 +1,10 @@
 """Whether a robust accuracy can be trusted: as a table, a page, and JSON."""
 
-import json
 from collections.abc import Mapping
-from math import isfinite, log10
+from math import log10
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -15,9 +13,8 @@ from ukemi.measures.reliability import Run, Selfcheck
 from ukemi.reports import charts, words
 from ukemi.reports.charts import Series
 from ukemi.reports.curves import Curves
-from ukemi.reports.page import flat, template
-from ukemi.reports.summary import versions
-from ukemi.training.checkpoints import write_whole
+from ukemi.reports.terminal import captioned
+from ukemi.reports.writing import finite, ran, versions, write_html, write_numbers
 
 SCHEMA = 1
 """Version of the summary's fields: raised when one changes its meaning or goes."""
@@ -39,13 +36,7 @@ _STYLES = {"raised": "bold red", "clear": "green", "not judged": "yellow"}
 
 def selfcheck_table(found: Selfcheck) -> Table:
     """One row per flag, in 80 columns."""
-    table = Table(
-        caption=" ".join(selfcheck_glance(found)),
-        box=box.SIMPLE_HEAD,
-        caption_justify="left",
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
+    table = captioned(" ".join(selfcheck_glance(found)))
     table.add_column("flag", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     table.add_column("what was seen", overflow="fold", ratio=3)
@@ -81,20 +72,19 @@ def write_selfcheck(
 ) -> None:
     """Writes selfcheck.json and page.html; `settings` are plain values that JSON knows."""
     about = {"title": title, "settings": dict(settings), "seconds": seconds, "device": device}
-    text = json.dumps(selfcheck_summary(found, **about), indent=2, allow_nan=False) + "\n"
-    write_whole(folder / "selfcheck.json", text.encode())
+    write_numbers(folder / "selfcheck.json", selfcheck_summary(found, **about))
     order = sorted(found.flags, key=lambda flag: ("raised", "not judged", "clear").index(flag.verdict))
-    page = template("selfcheck.html").render(
+    write_html(
+        folder / "page.html",
+        "selfcheck.html",
         heading=f"Can the robust accuracy of {title} be trusted?",
-        versions=versions(),
         glance=selfcheck_glance(found),
         tiles=_tiles(found),
         flags=[(flag, _advice(flag)) for flag in order],
         runs=[_run(run) for run in found.runs],
         curve=_curve(found),
-        settings=[("time", words.duration(seconds)), ("device", device), *flat(settings)],
+        settings=ran(seconds, device, settings),
     )
-    write_whole(folder / "page.html", page.encode())
 
 
 def selfcheck_glance(found: Selfcheck) -> list[str]:
@@ -127,7 +117,7 @@ def _flag(flag: Flag) -> dict[str, Any]:
         "verdict": flag.verdict,
         "raised": flag.raised,
         "sentence": flag.sentence,
-        "evidence": {name: value if isfinite(value) else None for name, value in flag.evidence.items()},
+        "evidence": {name: finite(value) for name, value in flag.evidence.items()},
         "advice": _advice(flag),
     }
 

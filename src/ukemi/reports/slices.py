@@ -1,6 +1,5 @@
 """Slices as a table, a page with heat maps, and JSON."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,16 +7,14 @@ from typing import Any
 
 import torch
 from markupsafe import Markup
-from rich import box
 from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
 from ukemi.reports import maps, words
-from ukemi.reports.page import flat, template
-from ukemi.reports.summary import versions
+from ukemi.reports.terminal import captioned
+from ukemi.reports.writing import ran, versions, write_html, write_numbers
 from ukemi.slicing import Slices
-from ukemi.training.checkpoints import write_whole
 
 SCHEMA = 1
 """Version of the summary's fields: raised when one changes its meaning or goes."""
@@ -43,13 +40,7 @@ class Layer:
 
 def slices_table(found: Slices) -> Table:
     """One row per layer, in 80 columns."""
-    table = Table(
-        caption=" ".join(slices_glance(found)),
-        box=box.SIMPLE_HEAD,
-        caption_justify="left",
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
+    table = captioned(" ".join(slices_glance(found)))
     table.add_column("layer", overflow="fold")
     for name in ("synapses", "kept\n%", "by every\nclass, %", "by none\n%", "neurons", "key\n%", "key to\nevery, %"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -79,12 +70,12 @@ def write_slices_report(
 ) -> None:
     """Writes slices.json and slices.html; `settings` are plain values that JSON knows."""
     about = {"title": title, "settings": dict(settings), "seconds": seconds, "device": device}
-    text = json.dumps(slices_summary(found, **about), indent=2, allow_nan=False) + "\n"
-    write_whole(folder / "slices.json", text.encode())
+    write_numbers(folder / "slices.json", slices_summary(found, **about))
     layers = layers_of(found)
-    page = template("slices.html").render(
+    write_html(
+        folder / "slices.html",
+        "slices.html",
         heading=f"What matters to which class: {title}",
-        versions=versions(),
         glance=slices_glance(found),
         columns=COLUMNS,
         rows=[(layer.name, _cells(layer)) for layer in layers],
@@ -92,9 +83,8 @@ def write_slices_report(
         key=_map(found, layers, [layer.key for layer in layers], "Share of neurons that are key"),
         overlap=_overlap(found),
         ramp=maps.ramp(),
-        settings=[("time", words.duration(seconds)), ("device", device), *flat(settings)],
+        settings=ran(seconds, device, settings),
     )
-    write_whole(folder / "slices.html", page.encode())
 
 
 def slices_glance(found: Slices) -> list[str]:

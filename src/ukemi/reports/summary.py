@@ -1,8 +1,5 @@
 """An evaluation as plain values, for programs."""
 
-import json
-import platform
-from importlib.metadata import PackageNotFoundError, version
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -19,7 +16,7 @@ from ukemi.reports.evaluation import Evaluation
 from ukemi.reports.notes import notes
 from ukemi.reports.transfer import transfer_summary
 from ukemi.reports.words import wilson
-from ukemi.training.checkpoints import write_whole
+from ukemi.reports.writing import versions, write_numbers
 
 SCHEMA = 1
 """Version of the summary's fields: raised when one changes its meaning or goes."""
@@ -96,8 +93,7 @@ def _guessed(evaluation: Evaluation, right: int) -> list[str]:
 
 def write_json(path: Path, evaluation: Evaluation, *, details: bool = False) -> None:
     """Writes an evaluation's summary."""
-    text = json.dumps(summary(evaluation, details=details), indent=2, allow_nan=False) + "\n"
-    write_whole(path, text.encode())
+    write_numbers(path, summary(evaluation, details=details))
 
 
 def per_class(evaluation: Evaluation) -> list[dict[str, Any]]:
@@ -128,15 +124,6 @@ def broken_at(found: Robustness) -> list[dict[str, Any]]:
         hits = torch.searchsorted(values, found.grid[by, at].contiguous()).bincount(minlength=len(values))
         counted.append({"gene": gene.name, "values": _rounded(values), "images": hits.tolist()})
     return counted
-
-
-def versions() -> dict[str, str]:
-    """What made the numbers."""
-    try:
-        own = version("ukemi")
-    except PackageNotFoundError:  # used from a source tree that was never installed
-        own = "unknown"
-    return {"ukemi": own, "torch": str(torch.__version__), "python": platform.python_version()}
 
 
 def _space(found: Robustness) -> dict[str, Any]:

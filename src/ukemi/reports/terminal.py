@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from textwrap import fill, wrap
+from typing import Any
 
 from rich import box
 from rich.table import Table
@@ -14,6 +15,12 @@ LONGEST = 24
 """signs of a cell that stays on one line"""
 
 
+def captioned(caption: str, **options: Any) -> Table:
+    """An empty table as narrow as its cells, with what is to be said of it beneath."""
+    plain = {"box": box.SIMPLE_HEAD, "caption_justify": "left", "pad_edge": False, "padding": (0, 1, 0, 0)}
+    return Table(caption=caption or None, **{**plain, **options})
+
+
 def terminal_table(rows: Rows, width: int, title: str = "", caption: str = "", whole: str = "table.md") -> Table:
     """The first column says what a row is; headings are as wide as what stands beneath them, or their longest word.
     What is left out stands in the file `whole`."""
@@ -22,10 +29,7 @@ def terminal_table(rows: Rows, width: int, title: str = "", caption: str = "", w
     more = ["deviations"] * (deviates(rows) and not deviates(fitting))
     more += [words.plural(left, "more column")] * bool(left)
     said = [caption] * bool(caption) + [f"{' and '.join(more)} in {whole}"] * bool(more)
-    shown = Table(
-        title=Text(title, "bold") if title else None, caption="; ".join(said) or None, box=box.SIMPLE_HEAD,
-        title_justify="left", caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0),
-    )  # fmt: skip
+    shown = captioned("; ".join(said), title=Text(title, "bold") if title else None, title_justify="left")
     for at, (name, needed) in enumerate(zip(fitting.names, _widths(fitting), strict=True)):
         head = fill(name, needed, break_long_words=False, break_on_hyphens=False)
         shown.add_column(head, justify="right" if at else "left", min_width=needed, overflow="fold")

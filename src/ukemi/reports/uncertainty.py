@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich import box
 from rich.table import Table
 from rich.text import Text
 from torch import Tensor
@@ -20,10 +19,9 @@ from ukemi.measures.uncertainty import Profile, Profiled
 from ukemi.reports import charts, words
 from ukemi.reports.charts import Series
 from ukemi.reports.gallery import name_of
-from ukemi.reports.page import flat, template
 from ukemi.reports.pictures import picture, side_for
-from ukemi.reports.summary import versions
-from ukemi.training.checkpoints import write_whole
+from ukemi.reports.terminal import captioned
+from ukemi.reports.writing import finite, ran, versions, write_html, write_numbers
 from ukemi.uncertainty import METRICS, PATTERNS, Thresholds, patterns_of
 
 SCHEMA = 1
@@ -67,7 +65,7 @@ def pattern_table(profile: Profile) -> Table:
     """One row per source: images, accuracy, the share of each pattern, unstable ones, the entropy of the shares."""
     (pcs, vr), caption = _limits(profile.thresholds), "high: PCS at least {}, VR at least {}; unstable: VR within {}"
     about = caption.format(pcs, vr, "sampling error of its limit; entropy: of the pattern shares, in bits")
-    found = Table(caption=about, box=box.SIMPLE_HEAD, caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
+    found = captioned(about)
     found.add_column("source", overflow="fold")
     for name in ("images", *(f"{name} %" for name in _shares(profile)), "entropy"):
         found.add_column(name, justify="right", no_wrap=True)
@@ -78,10 +76,7 @@ def pattern_table(profile: Profile) -> Table:
 
 def auroc_table(profile: Profile) -> Table:
     """One row per source: how well each metric tells it from the benign images."""
-    found = Table(
-        caption="AUROC against the benign images: 0.5 is chance, 1 parts them all", box=box.SIMPLE_HEAD,
-        caption_justify="left", pad_edge=False, padding=(0, 1, 0, 0),
-    )  # fmt: skip
+    found = captioned("AUROC against the benign images: 0.5 is chance, 1 parts them all")
     found.add_column("source", overflow="fold")
     for name in METRICS:
         found.add_column(name.upper(), justify="right")
@@ -93,7 +88,8 @@ def auroc_table(profile: Profile) -> Table:
 def uncertainty_summary(report: UncertaintyReport) -> dict[str, Any]:
     """All numbers as JSON knows them; what is not finite is None."""
     profile, bins = report.profile, report.profile.reliability()
-    aurocs, shares = profile.aurocs(), profile.shares()
+    shares = profile.shares()
+    aurocs = {name: {metric: finite(value) for metric, value in row.items()} for name, row in profile.aurocs().items()}
     rows = [
         {
             "source": one.name,
@@ -103,7 +99,7 @@ def uncertainty_summary(report: UncertaintyReport) -> dict[str, Any]:
             "between": shares[one.name].between,
             "unstable": shares[one.name].unstable,
             "pattern_entropy_bits": abs(shares[one.name].entropy),
-            "auroc": finite(aurocs[one.name]) if one.name in aurocs else None,
+            "auroc": aurocs.get(one.name),
             "mean": {name: float(getattr(one.metrics, name).mean()) for name in METRICS},
         }
         for one in profile.sources
@@ -121,8 +117,8 @@ def uncertainty_summary(report: UncertaintyReport) -> dict[str, Any]:
             "expected_error": bins.expected_error,
             "largest_error": bins.largest_error,
             "count": bins.count.tolist(),
-            "confidence": _listed(bins.confidence),
-            "accuracy": _listed(bins.accuracy),
+            "confidence": list(map(finite, bins.confidence.tolist())),
+            "accuracy": list(map(finite, bins.accuracy.tolist())),
         },
         "settings": dict(report.settings),
         "seconds": report.seconds,
@@ -182,13 +178,13 @@ def read_profile(path: Path) -> KnownProfile:
 
 def write_uncertainty(folder: Path, report: UncertaintyReport) -> None:
     """Writes uncertainty.json and page.html."""
-    text = json.dumps(uncertainty_summary(report), indent=2, allow_nan=False) + "\n"
-    write_whole(folder / "uncertainty.json", text.encode())
+    write_numbers(folder / "uncertainty.json", uncertainty_summary(report))
     profile = report.profile
     pcs, vr = _limits(profile.thresholds)
-    page = template("uncertainty.html").render(
+    write_html(
+        folder / "page.html",
+        "uncertainty.html",
         heading=f"What {report.title} does not know",
-        versions=versions(),
         glance=_glance(report),
         scatter=_scatter(profile),
         legend=[(one.name, charts.dot(at)) for at, one in enumerate(profile.sources)],
@@ -201,9 +197,8 @@ def write_uncertainty(folder: Path, report: UncertaintyReport) -> None:
         meant=_meant(report),
         limits={"pcs": pcs, "vr": vr, "found_by": report.found_by},
         galleries=_galleries(report),
-        settings=[("time", words.duration(report.seconds)), ("device", report.device), *flat(report.settings)],
+        settings=ran(report.seconds, report.device, report.settings),
     )
-    write_whole(folder / "page.html", page.encode())
 
 
 def _meant(report: UncertaintyReport) -> str:
@@ -290,8 +285,8 @@ def _tip(one: Profiled, at: int) -> str:
 
 def _diagram(profile: Profile) -> Any:
     bins = profile.reliability()
-    points = tuple(zip(_listed(bins.confidence), _listed(bins.accuracy), strict=True))
-    known = tuple((x, y) for x, y in points if x is not None and y is not None)
+    points = zip(bins.confidence.tolist(), bins.accuracy.tolist(), strict=True)
+    known = tuple((x, y) for x, y in points if isfinite(x) and isfinite(y))
     return charts.lines(
         [Series("as it should be", ((0.0, 0.0), (1.0, 1.0)), charts.COLOURS - 1), Series("benign images", known, 0)],
         title="Accuracy by confidence",
@@ -330,12 +325,3 @@ def _cards(one: Profiled, number: int, report: UncertaintyReport, side: int) -> 
         }
         for at, image in zip(rows.tolist(), as_float(one.data.images[rows.to(one.data.labels.device)]), strict=True)
     ]
-
-
-def finite(row: Mapping[str, float]) -> dict[str, float | None]:
-    """Numbers as JSON knows them: what is not finite is None."""
-    return {name: value if isfinite(value) else None for name, value in row.items()}
-
-
-def _listed(values: Tensor) -> list[float | None]:
-    return [value if isfinite(value) else None for value in values.tolist()]

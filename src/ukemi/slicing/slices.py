@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ukemi.errors import UserError
+from ukemi.errors import UserError, field_called
 from ukemi.training.checkpoints import read_checkpoint, write_checkpoint
 from ukemi.training.sets import weights_hash
 
@@ -95,10 +95,8 @@ def write_slices(path: Path, slices: Slices, *, contributions: bool = True) -> N
 def read_slices(path: Path, model: nn.Module | None = None) -> Slices:
     """Reads and verifies, onto the CPU; a damaged file, one that holds no slices, or (where `model` is given) those of
     another model is refused in one sentence."""
-    try:
+    with field_called("slices", "checkpoint"):
         read = read_checkpoint(path)
-    except UserError as error:
-        raise UserError(str(error).replace("checkpoint:", "slices:", 1)) from None
     values = dict(read.values)
     if values.pop("kind", None) != KIND:
         raise UserError(f"slices: {path} holds no slices; `ukemi slice` writes them.")

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from ukemi.activations import unit_mean
 from ukemi.data import Data, as_float
-from ukemi.errors import UserError
+from ukemi.errors import UserError, check_known
 from ukemi.models import check_head
 from ukemi.models.inference import default_chunk, home_of, scoring
 from ukemi.slicing import channels, positions
@@ -97,7 +97,7 @@ def _by_sample(profiler: Profiler, walk: Walk, data: Data, means: Mapping[str, T
     sums: dict[int, Sums] = {}
     add = partial(_add, sums)
     for labels_N, values in profiler.batches(data):
-        runs = _runs(labels_N)
+        runs = class_runs(labels_N)
         start_NK = F.one_hot(labels_N, profiler.plan.logits).to(next(iter(values.values())).dtype)
         walk(Activity(values, means), start_NK, runs, add)
         for label in [label for label in sums if label != runs[-1][0]]:
@@ -163,12 +163,12 @@ def _neurons(plan: Plan, synapses: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
-def _runs(labels_N: Tensor) -> Runs:
+def class_runs(labels_N: Tensor) -> Runs:
     """The stretches of equal labels in a sorted batch."""
     labels, counts = labels_N.unique_consecutive(return_counts=True)
     ends = counts.cumsum(0).tolist()
-    starts = [0, *ends]
-    return [(label, slice(*ends)) for label, *ends in zip(labels.tolist(), starts, ends, strict=False)]
+    starts = [0, *ends[:-1]]
+    return [(label, slice(*both)) for label, *both in zip(labels.tolist(), starts, ends, strict=True)]
 
 
 def _chunk(images: Tensor, places: bool) -> int:
@@ -208,8 +208,7 @@ def _checked(
     batch_size: int | None,
 ) -> list[int]:
     """The labels to slice for; the first setting that makes no sense is named."""
-    if reading not in get_args(Reading):
-        raise UserError(f"reading: {reading!r} is none of {', '.join(get_args(Reading))}.")
+    check_known("reading", reading, get_args(Reading))
     if not 0 < q <= 100:
         raise UserError(f"q: a percentage above 0 and up to 100 is expected, but {q:g} was given.")
     if not 0 <= theta < 1:

@@ -91,7 +91,7 @@ def choose_mutator(config: TrainConfig, *, report: Callable[[int, int], None] | 
         told(at + 1, len(candidates) + 1)
     without, *tried = trials
     order = sorted(range(len(tried)), key=lambda at: -tried[at].attacked_accuracy)
-    chosen = _changed(config, augmenter=candidates[order[0]])
+    chosen = TrainConfig.taken_from(config, augmenter=candidates[order[0]])
     images = min(config.robust_images, len(load_sets(config).validation or ()))
     return Choice(chosen, tuple(tried[at] for at in order), without, _epochs(config), images)
 
@@ -128,7 +128,7 @@ def _trial(config: TrainConfig, augmenter: Any) -> Trial:
         mutator, ratios = augmenter.mutator, (augmenter.data_ratio, augmenter.pixel_ratio)
     began = monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        short = _changed(
+        short = TrainConfig.taken_from(
             config,
             augmenter=augmenter,
             epochs=_epochs(config),
@@ -164,7 +164,3 @@ def _measured(model: nn.Module, data: Data) -> tuple[float, float, float]:
 
 def _epochs(config: TrainConfig) -> int:
     return ceil(SHARE * config.epochs)
-
-
-def _changed(config: TrainConfig, **changes: Any) -> TrainConfig:
-    return TrainConfig(**{name: getattr(config, name) for name in TrainConfig.model_fields} | changes)

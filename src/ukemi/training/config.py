@@ -31,7 +31,7 @@ class TrainConfig(Schema):
     data_folder: Path | None = None
     """Where data sets lie; default: $UKEMI_DATA, ./data, ~/.cache/ukemi."""
     size: int | None = Field(None, ge=8)
-    """Resize images of an image folder or of shards to this side."""
+    """Resize images to this side."""
     channels: int | None = Field(None, ge=1, le=3)
     """Read grey images as three equal channels (3), or colour as grey (1); default: as they are."""
     stream: bool = False

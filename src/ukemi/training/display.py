@@ -17,10 +17,13 @@ from ukemi.ranks import Ranks
 
 REFRESH = 0.5
 """seconds between two looks at the device's sums: each look waits for the device"""
+LINES = 30.0
+"""seconds between two lines where no bar can move"""
 
 
 class Display:
-    """A progress bar with loss, accuracy, images per second and time left; silent where `quiet`.
+    """A progress bar with loss, accuracy, images per second and time left, in a log file a line now and then and at the
+    end; silent where `quiet`.
 
     Of several ranks the first shows its own numbers, and the speed of all."""
 
@@ -28,12 +31,18 @@ class Display:
         self.ranks = ranks or Ranks()
         quiet = quiet or not self.ranks.first
         self.console = Console(stderr=True, quiet=not self.ranks.first)
+        self.plain = not (quiet or self.console.is_terminal or self.console.is_jupyter)
         columns = ("[progress.description]{task.description}", BarColumn(), TaskProgressColumn())
         self.progress = Progress(
-            *columns, TimeRemainingColumn(), TextColumn("{task.fields[numbers]}"), console=self.console, disable=quiet
+            *columns,
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[numbers]}"),
+            console=self.console,
+            disable=quiet or self.plain,
         )
         self.task = self.progress.add_task(escape(folder.name), total=float(epochs), numbers="")
-        self.looked, self.seen = monotonic(), 0.0
+        self.name, self.epochs = folder.name, epochs
+        self.looked, self.seen, self.told = monotonic(), 0.0, monotonic()
 
     def __enter__(self) -> Display:
         self.progress.start()
@@ -62,7 +71,12 @@ class Display:
             parts.append(f"validation {line['validation_accuracy']:.1%}")
         if "robust_accuracy" in line:
             parts.append(f"robust {line['robust_accuracy']:.1%}")
-        self.progress.update(self.task, completed=line["epoch"] + 1, numbers="  ".join(parts))
+        done = line["epoch"] + 1
+        self.progress.update(self.task, completed=done, numbers="  ".join(parts))
+        if self.plain and (done == self.epochs or monotonic() - self.told >= LINES):
+            self.told = monotonic()
+            told = f"{self.name}: epoch {done} of {self.epochs}, {', '.join(parts)}"
+            self.console.print(told, highlight=False, markup=False, soft_wrap=True)
 
     def note(self, text: str) -> None:
         self.console.print(text, style="yellow", highlight=False, markup=False)

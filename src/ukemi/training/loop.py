@@ -86,7 +86,7 @@ def _train(config: TrainConfig, resume: bool, quiet: bool, ranks: Ranks) -> Run:
             take_up(run, state, display)
         if size and not quiet:
             display.note(size)
-        for note in () if resume or quiet else notes_of(config, state.classes):
+        for note in () if resume or quiet else notes_of(config, state.classes, sets.train):
             display.note(note)
         network, scorer = _compiled(config, state.model)
         state.parallel = together_trained(state.objective, network, ranks)

@@ -23,6 +23,6 @@ def one_cycle(progress: float, rise: float = 0.3, start: float = 1 / 25) -> floa
     return 1e-4 * start + (1 - 1e-4 * start) * cosine((progress - rise) / (1 - rise))
 
 
-def steps(progress: float, drops: tuple[float, ...] = (0.4, 0.8), factor: float = 0.1) -> float:
-    """Multiplied by `factor` at each share of the training named in `drops`."""
-    return factor ** sum(progress >= drop for drop in drops)
+def steps(progress: float, drops: tuple[float, ...] = (0.4, 0.8)) -> float:
+    """A tenth of what it was from each share of the training named in `drops` on."""
+    return 0.1 ** sum(progress >= drop for drop in drops)

@@ -13,7 +13,7 @@ from ukemi.attacks.base import Attacked, Norm
 from ukemi.attacks.config import Attack, AttackConfig
 from ukemi.attacks.norms import length
 from ukemi.data import Data, as_float
-from ukemi.errors import UserError
+from ukemi.errors import UserError, field_called
 from ukemi.training.checkpoints import read_checkpoint, write_checkpoint
 from ukemi.training.setup import in_classes
 from ukemi.uncertainty import METRICS, Fuzzed, Generated, Uncertainty
@@ -209,10 +209,8 @@ def write_set(path: Path, found: AdversarialSet) -> None:
 
 def read_set(path: Path) -> AdversarialSet:
     """Reads and verifies; a damaged file, or one that is no adversarial set, is refused in one sentence."""
-    try:
+    with field_called("adversarial-set", "checkpoint"):
         read = read_checkpoint(path)
-    except UserError as error:
-        raise UserError(str(error).replace("checkpoint:", "adversarial-set:", 1)) from None
     values = dict(read.values)
     if values.pop("kind", None) != KIND:
         raise UserError(f"adversarial-set: {path} is no adversarial set; `ukemi attack` writes one.")
@@ -289,6 +287,18 @@ def _check_data(found: AdversarialSet, data: Data) -> None:
         off = ((far - found.distance[rows]).abs() > 1e-3 * found.distance[rows] + 1e-4).nonzero().flatten()
         if len(off):
             raise _other(f"image {int(found.index[rows[off[0]]])} has other pixels here")
+
+
+def read_set_for(
+    field: str, path: Path, model: nn.Module | None = None, data: Data | None = None
+) -> tuple[AdversarialSet, Data]:
+    """A set that `field` names and what succeeded in it; refused where nothing did, or where it was made for another
+    model or from other data than these."""
+    with field_called(field, "adversarial-set"):
+        found = read_set(path)
+    with field_called(f"{field}: {path}", "adversarial-set"):
+        check_set(found, data, model)
+        return found, as_data(found)
 
 
 def _other(why: str) -> UserError:

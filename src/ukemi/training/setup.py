@@ -14,6 +14,7 @@ from ukemi.data import Data, as_float
 from ukemi.errors import UserError
 from ukemi.models.inference import home_of
 from ukemi.randomness import Stream
+from ukemi.schema import reason
 from ukemi.training.checkpoints import Checkpoint, read_checkpoint
 from ukemi.training.config import TrainConfig
 from ukemi.training.run import Run
@@ -76,12 +77,26 @@ def make_model(config: TrainConfig, data: Data, classes: Sequence[str], weights:
         model = insert_dropout(model, config.dropout, few)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise UserError(f"model: {config.model} has no parameter that can be trained.")
+    _check_trains(config.model, model)
     return model
 
 
-def pixel_statistics(data: Data, most: int = 10_000) -> tuple[list[float], list[float]]:
+def _check_trains(name: str, model: nn.Module) -> None:
+    """Some only ever answer; every module's mode is as before afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        model.train()
+    except Exception as error:  # a program of torch.export, for one, refuses
+        raise UserError(
+            f"model: {name} can't be set to training ({reason(error)}); train the network that it was made from."
+        ) from error
+    for module, mode in modes:
+        module.training = mode
+
+
+def pixel_statistics(data: Data) -> tuple[list[float], list[float]]:
     """Mean and deviation of each channel over the first images."""
-    pixels = as_float(data.images[torch.arange(min(most, len(data)))]).double()
+    pixels = as_float(data.images[torch.arange(min(10_000, len(data)))]).double()
     deviation = pixels.std((0, 2, 3)).clamp(min=1e-3)
     return pixels.mean((0, 2, 3)).tolist(), deviation.tolist()
 
@@ -157,12 +172,14 @@ def taken_for(classes: Sequence[str]) -> str:
     return f"data: the model's outputs are taken for the classes by name: {shown}; --classes says another order."
 
 
-def notes_of(config: TrainConfig, classes: Sequence[str]) -> list[str]:
+def notes_of(config: TrainConfig, classes: Sequence[str], data: Data) -> list[str]:
     """What nobody could see in the numbers of a training."""
     notes, weights = [], config.weights
     elsewhere = weights is not None and Run(weights.parent).weights_path != weights  # a run knows its classes
     if ":" in config.model and elsewhere and not config.classes and Path(config.data).is_dir():
         notes.append(taken_for(classes))
+    if not (data.labels == 0).any():
+        notes.append(f"data: labels count from 0, but none of {len(data):,} training images has label 0.")
     if getattr(config.augmenter, "warmup", 0) >= config.epochs:
         notes.append(f"augmenter.warmup: nothing is searched, since it leaves none of the {config.epochs} epochs.")
     return notes

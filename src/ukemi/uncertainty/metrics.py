@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from ukemi.errors import UserError
+from ukemi.errors import UserError, check_known
 
 Confidence = Literal["margin", "max"]
 Against = Literal["prediction", "mode"]
@@ -75,7 +75,7 @@ def prediction_confidence(certain_NK: Tensor, kind: Confidence = "margin") -> Te
     >>> prediction_confidence(torch.tensor([[0.5, 0.25, 0.25]]))
     tensor([0.2500])
     """
-    _known("confidence", kind, get_args(Confidence))
+    check_known("confidence", kind, get_args(Confidence))
     if certain_NK.shape[1] < 2:
         raise UserError("model: at least 2 classes are needed to be sure of one beside the others, but it has 1.")
     first_N, second_N = certain_NK.topk(2, dim=1).values.unbind(1)
@@ -120,7 +120,7 @@ def mutual_information(drawn_TNK: Tensor) -> Tensor:
 
 def measured(sampled: Sampled, confidence: Confidence = "margin", against: Against = "prediction") -> Uncertainty:
     """All metrics of what was sampled; `against` says which label VR counts from."""
-    _known("against", against, get_args(Against))
+    check_known("against", against, get_args(Against))
     certain, drawn = sampled.certain.double(), sampled.drawn.double()
     highest_N, prediction_N = certain.max(1)
     return Uncertainty(
@@ -132,8 +132,3 @@ def measured(sampled: Sampled, confidence: Confidence = "margin", against: Again
         mi=mutual_information(drawn),
         passes=len(drawn),
     )
-
-
-def _known(field: str, given: str, known: Sequence[str]) -> None:
-    if given not in known:
-        raise UserError(f"{field}: {given!r} is none of {', '.join(known)}.")

@@ -16,7 +16,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from ukemi.errors import UserError
+from ukemi.errors import check_known
 from ukemi.uncertainty.metrics import (
     Against,
     Confidence,
@@ -57,8 +57,7 @@ class Target:
         object.__setattr__(self, "pattern", PATTERNS[number_of(self.pattern)])
         choices = {"goal": GOALS, "confidence": get_args(Confidence), "against": get_args(Against)}
         for name, known in choices.items():
-            if (given := getattr(self, name)) not in known:
-                raise UserError(f"{name}: {given!r} is none of {', '.join(known)}.")
+            check_known(name, getattr(self, name), known)
 
     def scored(self, sampled: Sampled, labels_N: Tensor, passes: float | None = None) -> "Scores":
         """How well N inputs, seeds of these labels, meet the target; safely so means that VR lies where `passes` other

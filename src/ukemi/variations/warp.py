@@ -10,7 +10,7 @@ from torch import Tensor
 from ukemi.errors import UserError
 from ukemi.fused import fusable
 from ukemi.schema import called
-from ukemi.spaces import BUILT_IN, Gene, Space
+from ukemi.spaces import BUILT_IN, Gene, Space, check_space
 from ukemi.variations.kaist import kaist
 from ukemi.variations.released import released
 
@@ -38,7 +38,7 @@ def vary(images_NCHW: Tensor, genes_NG: Tensor, space: Space) -> Tensor:
         raise UserError(
             f"images: a float tensor [N, C, H, W] is needed, not {images_NCHW.dtype} {list(images_NCHW.shape)}."
         )
-    if genes_NG.shape != (len(images_NCHW), len(space)):
+    if genes_NG.shape != (len(images_NCHW), len(check_space(space))):
         raise UserError(
             f"genes: the shape [{len(images_NCHW)}, {len(space)}] is needed, but it is {list(genes_NG.shape)}."
         )
