@@ -128,7 +128,10 @@ def test_cases_whose_data_are_absent_are_left_out_and_named(tmp_path: Path) -> N
         ({"methods": [{"name": "a", "augmenter": {"name": ["b"]}}]}, "methods: ['b'] is none of standard, random"),
         ({"methods": [{"name": "", "augmenter": "random"}]}, "methods.name: should be one line of text"),
         ({"methods": [{"name": " ", "augmenter": "random"}]}, "methods.name: should be one line of text"),
-        ({"methods": [{"name": "a\nb"}]}, "methods.name: should be one line of text, since tables show it, but 'a\\nb' was"),
+        (
+            {"methods": [{"name": "a\nb"}]},
+            "methods.name: should be one line of text, since tables show it, but 'a\\nb' was",
+        ),
         ({"cases": [{"name": "a\u2028b"}]}, "cases.name: should be one line of text"),
         ({"baseline": "best"}, "baseline: 'best' is none of the methods"),
         ({"train": {"epoch": 3}}, "train.epoch is no setting"),

@@ -5,6 +5,7 @@ import io
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -316,3 +317,16 @@ def test_pictures_keep_their_shape(browser: Any, tmp_path: Path) -> None:
     ratios = tab.eval_on_selector_all(".picture", "every => every.map(one => one.clientWidth / one.clientHeight)")
     tab.close()
     assert ratios and all(abs(ratio - 2.5) < 0.1 for ratio in ratios)
+
+
+def test_names_from_right_to_left_stay_where_they_are(
+    make: Callable[..., Evaluation], browser: Any, tmp_path: Path
+) -> None:
+    """Else the arrow would point from what the image is taken for to what it is."""
+    write_page(tmp_path / "page.html", [replace(make(gallery=6), classes=("חתול", "כלב", "עוף"))], "page")
+    tab = browser.new_page()
+    tab.goto((tmp_path / "page.html").as_uri())
+    lefts = "every => every.map(one => [...one.children].map(part => part.getBoundingClientRect().left))"
+    places = tab.eval_on_selector_all(".gallery .said", lefts)
+    tab.close()
+    assert len(places) == 6 and all(label < guess for label, guess in places)
