@@ -92,7 +92,8 @@ Fixed = Annotated[T, tyro.conf.Suppress]
 """A field that TOML may state but the command line does not show."""
 
 
-_CALLED = {"tuple_type": "list"} | dict.fromkeys(("dict_type", "model_attributes_type", "dataclass_type"), "table")
+_TABLES = ("dict_type", "model_type", "model_attributes_type", "dataclass_type")
+_CALLED = {"tuple_type": "list"} | dict.fromkeys(_TABLES, "table")
 """what files call what was expected, by pydantic's name of the mistake"""
 
 
