@@ -59,6 +59,7 @@ def test_done_is_done(small: Path, tmp_path: Path, whole: str, monkeypatch: pyte
     assert values["attacked"]["mean"] == pytest.approx(
         (values["attacked fgsm (epsilon 0.00392157)"]["mean"] + values["attacked fgsm (epsilon 0.3)"]["mean"]) / 2
     )
+    assert len(more.cases[0].tested()) == len(more.cases[0].tested("attacked")) == 1  # the same eight for every seed
     held = {name: values[name]["by_seed"] for name in ("robust", "robust t3-81")}
     assert held["robust t3-81"]["1"] <= held["robust"]["1"]  # the first grid decides, and the second holds all of it
     weak = {name: values[f"{name} fgsm (epsilon 0.00392157)"]["by_seed"] for name in ("attacked", "robustness")}
