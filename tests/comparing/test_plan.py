@@ -127,6 +127,8 @@ def test_what_is_measured_has_a_name_of_its_own() -> None:
     assert key() == key(attack_images=7) and key(attacks=(weak,)) != key(attacks=(strong,))
     assert key(attacks=(weak,)) != key(attacks=(weak,), attack_images=7)
     assert key(attacks=(weak,)) == key(attacks=[{"attack": "fgsm", "epsilon": 1 / 255}])
+    few, many = (f"pgd,epsilon=8/255,steps={steps}" for steps in (3, 4))  # of one name in tables
+    assert key(attacks=(few,)) != key(attacks=(many,))
 
 
 def test_cases_whose_data_are_absent_are_left_out_and_named(tmp_path: Path) -> None:

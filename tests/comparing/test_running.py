@@ -24,6 +24,7 @@ from ukemi.comparing.display import Watch, watched
 from ukemi.comparing.outcomes import outcome_path, read_outcome
 from ukemi.errors import UserError
 from ukemi.training import Interrupted
+from ukemi.training.checkpoints import write_checkpoint
 from ukemi.training.setup import load_sets
 
 TIMES = {"seconds"}
@@ -226,6 +227,16 @@ def test_a_damaged_outcome_is_named(small: Path, tmp_path: Path) -> None:
         read_outcome(one.run(plan.runs), plan.measured[one.case])
 
 
+@pytest.mark.parametrize("values", [{"kind": "outcome", "outcome_schema": 2}, {"kind": "shown", "outcome_schema": 1}])
+def test_an_outcome_of_a_later_version_is_refused(values: dict[str, Any], small: Path, tmp_path: Path) -> None:
+    plan = plan_of(config(small, tmp_path, methods=("random",), seeds=1))
+    run, measured = plan.planned[0].run(plan.runs), plan.measured[plan.planned[0].case]
+    run.folder.mkdir(parents=True)
+    write_checkpoint(outcome_path(run, measured), {}, values)
+    with pytest.raises(UserError, match="is none that this ukemi can read"):
+        read_outcome(run, measured)
+
+
 def test_progress_counts_all_runs_and_the_time_left(small: Path, tmp_path: Path) -> None:
     told = config(small, tmp_path, seeds=1)
     plan = plan_of(told)
@@ -243,9 +254,23 @@ def test_progress_counts_all_runs_and_the_time_left(small: Path, tmp_path: Path)
     log.write_text('{"seconds": 9.0}\n')
     watch.took.clear()  # as before the first run is done: one of two epochs took 9 s, and a tenth is for measuring
     assert watch.seconds_left() == pytest.approx(11.0)
+    log.write_text('{"seconds": 90.0}\n')
+    assert watch.said() == "1 of 2 runs, about 2 min left"
     alone, two, eight = (Watch(plan, jobs).seconds_left() for jobs in (1, 2, 8))  # none has looked: two runs are open
     assert alone is not None and two == eight == pytest.approx(alone / 2)
     running.work(plan_of(config(small, tmp_path, seeds=1, methods=("random",))))
+
+
+def test_the_time_left_is_that_of_runs_of_the_same_method(small: Path, tmp_path: Path) -> None:
+    plan = plan_of(config(small, tmp_path))
+    watch = Watch(plan, 1)
+    for one in plan.planned[:2]:  # both methods with seed 0
+        watch.over.add(one)
+        watch.took[one] = {"random": 10.0, "worst-of,k=2": 30.0}[one.method]
+    log = plan.planned[2].run(plan.runs).log_path  # random, seed 1: nearly done, so that nearly worst-of alone is left
+    log.parent.mkdir(parents=True)
+    log.write_text('{"seconds": 4.5}\n{"seconds": 9.0}\n')
+    assert watch.seconds_left() == pytest.approx(0.1 * 10 + 30)
 
 
 def test_a_log_file_gets_a_line_when_another_run_is_done(
