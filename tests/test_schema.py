@@ -1,6 +1,7 @@
 """Numbers, sentences and TOML."""
 
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ukemi.errors import UserError
-from ukemi.schema import Schema, number, toml
+from ukemi.schema import Schema, number, read_config, toml
+from ukemi.spaces import Gene
+from ukemi.training import TrainConfig
 
 PLAIN = st.one_of(st.booleans(), st.integers(-(2**53), 2**53), st.floats(allow_nan=False), st.text(max_size=8))
 TABLES = st.dictionaries(
@@ -49,12 +52,34 @@ def test_what_is_no_number_is_refused(text: str) -> None:
         number(text)
 
 
-def test_a_list_is_called_a_list() -> None:
+def test_a_list_is_called_a_list_and_a_table_a_table() -> None:
     class Some(Schema):
         names: tuple[str, ...] = ()
+        ages: dict[str, int] = {}
+        genes: tuple[Gene, ...] = ()
 
-    with pytest.raises(UserError, match="names: should be a list, but 'one' was given"):
-        Some(names="one")
+    for field, value, said in (
+        ("names", "one", "names: should be a list, but 'one' was given"),
+        ("ages", "one", "ages: should be a table, but 'one' was given"),
+        ("genes", (3,), "genes.0: should be a table, but 3 was given"),
+    ):
+        with pytest.raises(UserError, match=said):
+            Some(**{field: value})
+    with pytest.raises(UserError, match="objective: should be a table, but 3 was given"):
+        TrainConfig(objective=3)
+
+
+def test_a_file_may_begin_with_the_mark_of_some_editors(tmp_path: Path) -> None:
+    path = tmp_path / "some.toml"
+    path.write_text("batch-size = 3\n", encoding="utf-8-sig")
+    assert read_config(path) == {"batch_size": 3}
+
+
+def test_a_setting_that_stands_there_in_both_writings_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "some.toml"
+    path.write_text("[train]\nbatch-size = 3\nbatch_size = 4\n")
+    with pytest.raises(UserError, match="config: batch-size stands there twice, with - and with _"):
+        read_config(path)
 
 
 def test_a_description_is_one_line_wherever_the_source_breaks_it() -> None:

@@ -92,6 +92,11 @@ Fixed = Annotated[T, tyro.conf.Suppress]
 """A field that TOML may state but the command line does not show."""
 
 
+_TABLES = ("dict_type", "model_type", "model_attributes_type", "dataclass_type")
+_CALLED = {"tuple_type": "list"} | dict.fromkeys(_TABLES, "table")
+"""what files call what was expected, by pydantic's name of the mistake"""
+
+
 def sentence(error: ValidationError, prefix: str = "", known: Iterable[str] = ()) -> str:
     """The first thing wrong, as one sentence that names the field, what was given and what is allowed."""
     first = error.errors(include_url=False)[0]
@@ -108,8 +113,8 @@ def sentence(error: ValidationError, prefix: str = "", known: Iterable[str] = ()
         return f"{place}.name is missing."
     if kind == "union_tag_invalid":
         return f"{place}: {first['ctx']['tag']!r} is none of {first['ctx']['expected_tags']}."
-    if kind == "tuple_type":  # Python's word
-        return f"{place}: should be a list, but {given!r} was given."
+    if kind in _CALLED:  # pydantic's words are Python's
+        return f"{place}: should be a {_CALLED[kind]}, but {given!r} was given."
     if kind == "too_short":
         return f"{place}: at least {first['ctx']['min_length']} is needed, but {given or 'none'} was given."
     if kind == "path_type":
@@ -163,7 +168,7 @@ class Schema(BaseModel):
 def read_config(path: Path) -> dict[str, Any]:
     """The tables of a TOML file, with `-` in keys read as `_`."""
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin with a mark
     except FileNotFoundError:
         raise UserError(f"config: there is no file {path}.") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -175,7 +180,11 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def _underscored(values: Any) -> Any:
     if isinstance(values, dict):
-        return {key.replace("-", "_"): _underscored(value) for key, value in values.items()}
+        read = {key.replace("-", "_"): key for key in values}
+        twice = sorted(values.keys() - read.values())
+        if twice:
+            raise UserError(f"config: {twice[0].replace('_', '-')} stands there twice, with - and with _.")
+        return {name: _underscored(values[key]) for name, key in read.items()}
     if isinstance(values, list):
         return [_underscored(value) for value in values]
     return values

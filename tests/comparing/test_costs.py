@@ -1,14 +1,19 @@
 """What a training costs, and the same budget for all."""
 
 from math import inf
+from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import save_file
+from torch import nn
 
 from ukemi.comparing import CompareConfig, plan_of, planned
-from ukemi.comparing.costs import Cost, cost_of, equalised
+from ukemi.comparing.costs import Cost, _counted, cost_of, equalised
 from ukemi.data import DataSet
+from ukemi.training.setup import make_model
 
 
 @pytest.mark.parametrize(
@@ -53,6 +58,25 @@ def test_an_attack_while_training_is_counted(fashion: DataSet) -> None:
     cost = cost_of(planned(config).planned[0], fashion.train)
     # three steps of half the batch and the training step itself; the attack may judge its last images once more
     assert cost.scoring == (0, 0) and 2.5 <= cost.forwards <= 3.5 and 2.5 <= cost.backwards <= 3.5
+
+
+def test_a_teachers_passes_are_counted(fashion: DataSet, tmp_path: Path) -> None:
+    plain = planned(CompareConfig(methods=("standard",), seeds=1)).planned[0]
+    weights = tmp_path / "teacher.safetensors"
+    save_file(make_model(plain.config, fashion.train, fashion.train.classes, None).state_dict(), weights)
+    objective = {"name": "distillation", "teacher": str(weights)}
+    one = planned(CompareConfig(methods=[{"name": "a", "objective": objective}], seeds=1)).planned[0]
+    assert cost_of(one, fashion.train) == Cost((0, 0), 2, 1)
+
+
+def test_a_pass_without_gradients_is_a_forward_alone() -> None:
+    model = nn.Linear(2, 2)
+    with _counted(model) as counts:
+        model(torch.rand(3, 2))
+        with torch.no_grad():
+            model(torch.rand(5, 2))
+    model(torch.rand(9, 2))
+    assert counts == [8, 3]
 
 
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=4), st.integers(1, 3), st.integers(1, 3), st.floats(1, 300))

@@ -35,7 +35,10 @@ def test_a_training_that_diverges_is_told_and_the_others_go_on(
     assert pair is not None and len(pair.over_seeds.differences) == 1
 
 
-@pytest.mark.parametrize("error", [UserError("kernel: it broke."), ZeroDivisionError("it broke")])
+NO_ROOM = OSError(28, "it broke", "/some/where")
+
+
+@pytest.mark.parametrize("error", [UserError("kernel: it broke."), ZeroDivisionError("it broke"), NO_ROOM])
 def test_a_run_that_fails_is_told_and_the_others_go_on(
     error: Exception, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -50,7 +53,8 @@ def test_a_run_that_fails_is_told_and_the_others_go_on(
     monkeypatch.setattr(running, "train", failing)
     with pytest.raises(type(error)) as raised:
         compare(config(small, tmp_path))
-    said = "\n".join([str(raised.value), *getattr(raised.value, "__notes__", [])])
+    (said,) = getattr(raised.value, "__notes__", [str(raised.value)])
+    assert error is not NO_ROOM or "/some/where" in said
     assert re.search("2 of 4 runs failed, the first of them .*, random, seed 0: .*it broke.*. The same command", said)
     assert begun == {"random 0": 1, "random 1": 1, "worst-of 0": 1, "worst-of 1": 1}
     plan = plan_of(config(small, tmp_path))

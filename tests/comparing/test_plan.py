@@ -96,6 +96,28 @@ def test_genes_of_a_case_in_place_of_the_space_of_all_make_the_same_run_twice(tm
     assert without.key == one.key
 
 
+@pytest.mark.parametrize("then", [{}, {"then": "retrain"}])
+def test_a_folder_made_with_another_file_of_that_name_is_refused(
+    then: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = {"name": "a", "augmenter": "random", **then}
+    for place, text in (("one", "1"), ("two", "2"), ("copy", "1")):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "x.npz").write_text(text)
+    monkeypatch.chdir(tmp_path / "one")
+    one = planned(CompareConfig(methods=(method,), data=("x.npz",), seeds=1)).planned[0]
+    Run.start(one.config.model_copy(update={"out": tmp_path / one.base().key}))
+    one.check(tmp_path)
+    monkeypatch.chdir(tmp_path / "two")
+    with pytest.raises(UserError, match=r"was made with data .*one/x.npz, and .*two/x.npz is wanted now"):
+        one.check(tmp_path)
+    monkeypatch.chdir(tmp_path / "copy")
+    one.check(tmp_path)
+    (tmp_path / "one").rename(tmp_path / "elsewhere")  # what was moved can't be told apart
+    monkeypatch.chdir(tmp_path / "two")
+    one.check(tmp_path)
+
+
 def test_what_is_measured_has_a_name_of_its_own() -> None:
     def key(**changes: object) -> str:
         return next(iter(planned(CompareConfig(**changes)).measured.values())).key
@@ -105,6 +127,8 @@ def test_what_is_measured_has_a_name_of_its_own() -> None:
     assert key() == key(attack_images=7) and key(attacks=(weak,)) != key(attacks=(strong,))
     assert key(attacks=(weak,)) != key(attacks=(weak,), attack_images=7)
     assert key(attacks=(weak,)) == key(attacks=[{"attack": "fgsm", "epsilon": 1 / 255}])
+    few, many = (f"pgd,epsilon=8/255,steps={steps}" for steps in (3, 4))  # of one name in tables
+    assert key(attacks=(few,)) != key(attacks=(many,))
 
 
 def test_cases_whose_data_are_absent_are_left_out_and_named(tmp_path: Path) -> None:
@@ -126,7 +150,13 @@ def test_cases_whose_data_are_absent_are_left_out_and_named(tmp_path: Path) -> N
         ({"methods": [{"augmenter": "sensei"}]}, "methods.name is missing"),
         ({"methods": [{"name": "a", "then": "pray"}]}, "methods.then: should be 'retrain'"),
         ({"methods": [{"name": "a", "augmenter": {"name": ["b"]}}]}, "methods: ['b'] is none of standard, random"),
-        ({"methods": [{"name": "", "augmenter": "random"}]}, "methods.name: it is empty"),
+        ({"methods": [{"name": "", "augmenter": "random"}]}, "methods.name: should be one line of text"),
+        ({"methods": [{"name": " ", "augmenter": "random"}]}, "methods.name: should be one line of text"),
+        (
+            {"methods": [{"name": "a\nb"}]},
+            "methods.name: should be one line of text, since tables show it, but 'a\\nb' was",
+        ),
+        ({"cases": [{"name": "a\u2028b"}]}, "cases.name: should be one line of text"),
         ({"baseline": "best"}, "baseline: 'best' is none of the methods"),
         ({"train": {"epoch": 3}}, "train.epoch is no setting"),
         ({"grids": ("t9",)}, "grids: 't9' is none of"),

@@ -78,12 +78,31 @@ def test_the_summary_says_it_all_and_is_json() -> None:
     robust = case["methods"]["search"]["robust"]
     assert robust["n"] == 3 and robust["mean"] == pytest.approx(sum(robust["by_seed"].values()) / 3)
     pairs = {(pair["first"], pair["second"], pair["measure"]): pair for pair in case["pairs"]}
-    assert len(pairs) == 3 * 2
+    # the later one of the methods against the earlier
+    both = {("luck", "plain"), ("search", "plain"), ("search", "luck")}
+    assert len(case["pairs"]) == 3 * 2 and {name[:2] for name in pairs} == both
+    found = CASE.pair("search", "luck", "robust")
+    assert found is not None and pairs["search", "luck", "robust"]["p"] == found.over_seeds.p != found.over_seeds.mean
     assert pairs["search", "luck", "robust"]["verdict"] == "win"
     assert len(pairs["search", "luck", "robust"]["bootstrap_95_over_images"]) == 2
     assert values["overall"][1]["cases_won"] == 1 and values["answer"]["first"] == "search"
     plain, search = values["overall"]
     assert (plain["first"], search["first"]) == ("plain", "search") and plain["difference"] < 0 < search["difference"]
+
+
+def test_over_several_cases_methods_have_the_mean_of_their_means() -> None:
+    """Luck leads on one case, search on both together."""
+    other = {"luck": {0: outcome(0.5)}, "search": {0: outcome(0.4), 1: outcome(0.4)}}
+    case = CaseResult("case", ("t3-81",), {"luck": {0: outcome(0.2)}, "search": {0: outcome(0.4)}}, {})
+    found = replace(comparison(), cases=(case, CaseResult("other", ("t3-81",), other, {})))
+    assert found.ranked() == ["search", "luck"] and found.mean("luck") == pytest.approx(0.35)
+
+
+def test_the_summary_has_the_most_test_images_of_any_seed() -> None:
+    """Groups that never part make the parts of two seeds differ in size."""
+    seeds = {0: outcome(0.5, images=8), 1: outcome(0.5, images=9)}
+    values = summary(replace(comparison(), cases=(CaseResult("case", ("t3-81",), {"luck": seeds}, {}),)))
+    assert values["cases"][0]["test_images"] == 9
 
 
 def test_methods_are_ranked_on_what_all_of_them_finished() -> None:

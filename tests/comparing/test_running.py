@@ -20,10 +20,10 @@ from compare_child import compared, config, hold, make
 
 from ukemi.comparing import CompareConfig, compare, gathered, plan_of, planned, running, summary
 from ukemi.comparing.costs import cost_of
-from ukemi.comparing.display import Watch, watched
 from ukemi.comparing.outcomes import outcome_path, read_outcome
 from ukemi.errors import UserError
 from ukemi.training import Interrupted
+from ukemi.training.checkpoints import write_checkpoint
 from ukemi.training.setup import load_sets
 
 TIMES = {"seconds"}
@@ -59,6 +59,7 @@ def test_done_is_done(small: Path, tmp_path: Path, whole: str, monkeypatch: pyte
     assert values["attacked"]["mean"] == pytest.approx(
         (values["attacked fgsm (epsilon 0.00392157)"]["mean"] + values["attacked fgsm (epsilon 0.3)"]["mean"]) / 2
     )
+    assert len(more.cases[0].tested()) == len(more.cases[0].tested("attacked")) == 1  # the same eight for every seed
     held = {name: values[name]["by_seed"] for name in ("robust", "robust t3-81")}
     assert held["robust t3-81"]["1"] <= held["robust"]["1"]  # the first grid decides, and the second holds all of it
     weak = {name: values[f"{name} fgsm (epsilon 0.00392157)"]["by_seed"] for name in ("attacked", "robustness")}
@@ -225,58 +226,14 @@ def test_a_damaged_outcome_is_named(small: Path, tmp_path: Path) -> None:
         read_outcome(one.run(plan.runs), plan.measured[one.case])
 
 
-def test_progress_counts_all_runs_and_the_time_left(small: Path, tmp_path: Path) -> None:
-    told = config(small, tmp_path, seeds=1)
-    plan = plan_of(told)
-    watch = Watch(plan, 1)
-    watch.look()
-    assert watch.seconds_left() is None and watch.said() == "0 of 2 runs"
-    running.work(plan_of(config(small, tmp_path, seeds=1, methods=("random",))))
-    watch.look()
-    left = watch.seconds_left()
-    assert left == pytest.approx(sum(watch.took.values())) and watch.said().startswith("1 of 2 runs, about")
-    log = plan.planned[1].run(plan.runs).log_path
-    log.parent.mkdir(parents=True)
-    log.write_text('{"seconds": 0.001}\n')
-    assert watch.share(plan.planned[1]) == pytest.approx(0.45) and watch.seconds_left() < left
-    log.write_text('{"seconds": 9.0}\n')
-    watch.took.clear()  # as before the first run is done: one of two epochs took 9 s, and a tenth is for measuring
-    assert watch.seconds_left() == pytest.approx(11.0)
-    alone, two, eight = (Watch(plan, jobs).seconds_left() for jobs in (1, 2, 8))  # none has looked: two runs are open
-    assert alone is not None and two == eight == pytest.approx(alone / 2)
-    running.work(plan_of(config(small, tmp_path, seeds=1, methods=("random",))))
-
-
-def test_a_log_file_gets_a_line_when_another_run_is_done(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Looked:
-        over = 0
-
-        def look(self) -> None: ...
-        def done(self) -> tuple[float, int]:
-            return self.over + 0.5, 2
-
-        def said(self) -> str:
-            return f"{self.over} of 2 runs, about {random.random()} s left"
-
-    monkeypatch.setattr("ukemi.comparing.display.LOOK", 0.01)
-    looked = Looked()
-    with watched(looked):
-        until(lambda: "0 of 2 runs" in capsys.readouterr().err)
-        looked.over = 1
-        said = ""
-
-        def told() -> bool:
-            nonlocal said
-            said += capsys.readouterr().err
-            return "1 of 2 runs" in said
-
-        until(told)
-        sleep(0.1)
-        looked.over = 2
-    said += capsys.readouterr().err
-    assert said.count("of 2 runs, about") == 2 and "2 of 2 runs" in said.splitlines()[-1]
+@pytest.mark.parametrize("values", [{"kind": "outcome", "outcome_schema": 2}, {"kind": "shown", "outcome_schema": 1}])
+def test_an_outcome_of_a_later_version_is_refused(values: dict[str, Any], small: Path, tmp_path: Path) -> None:
+    plan = plan_of(config(small, tmp_path, methods=("random",), seeds=1))
+    run, measured = plan.planned[0].run(plan.runs), plan.measured[plan.planned[0].case]
+    run.folder.mkdir(parents=True)
+    write_checkpoint(outcome_path(run, measured), {}, values)
+    with pytest.raises(UserError, match="is none that this ukemi can read"):
+        read_outcome(run, measured)
 
 
 def test_the_child_has_a_network() -> None:

@@ -14,6 +14,7 @@ from ukemi.measures.doubts import doubts
 from ukemi.measures.examples import broken_images, drawn, sweeps, terrains
 from ukemi.spaces import named_grid
 from ukemi.training import Run
+from ukemi.training.checkpoints import write_checkpoint
 
 
 @pytest.mark.parametrize("grid", ["t2-27", "t3-81-3px"])
@@ -67,3 +68,11 @@ def test_a_damaged_file_is_no_pictures(tmp_path: Path) -> None:
     run, measured = Run(tmp_path), Measured(("t3-81",), None, {}, None)
     shown_path(run, measured).write_bytes(b"not a file of ours")
     assert read_shown(run, measured) is None
+
+
+@pytest.mark.parametrize(("values", "known"), [({}, True), ({"shown_schema": 2}, False), ({"kind": "outcome"}, False)])
+def test_what_another_version_shows_is_no_pictures(values: dict[str, object], known: bool, tmp_path: Path) -> None:
+    run, measured = Run(tmp_path), Measured(("t3-81",), None, {}, None)
+    told = {"kind": "shown", "shown_schema": 1, "classes": ["a"], **values}
+    write_checkpoint(shown_path(run, measured), {}, told)
+    assert (read_shown(run, measured) is not None) == known

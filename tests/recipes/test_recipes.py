@@ -185,6 +185,9 @@ def small(text: str) -> str:
         (small("networks = 'all'\ncases = []"), "networks: they are cases, so there can't be cases of your own"),
         (GOOD.replace("[common]", f"[common]\n{DARE}\ncells = 3"), "cells: should be a list, but 3 was given"),
         (small(DARE), "experiment: it belongs under .common."),
+        (small("networks = ['FM-1']\nmethods = 3"), "methods: should be a list, but 3 was given"),
+        (small("networks = ['FM-1']\nmethods = [3]"), "methods.0: should be a table of settings, but 3 was given"),
+        (GOOD.replace("[common]", f"[common]\n{DARE}\ncells = [3]"), "cells.0: should be a table, but 3 was given"),
     ],
 )
 def test_anyones_own_recipe_is_checked(text: str, said: str, tmp_path: Path) -> None:
@@ -194,6 +197,12 @@ def test_anyones_own_recipe_is_checked(text: str, said: str, tmp_path: Path) -> 
         read_recipe(path).config("small")
     path.write_text(GOOD)
     assert recipe_of(str(path)).config("small", seeds=2).seeds == 2
+
+
+def test_what_a_paper_prints_stands_beside_the_usual_methods_too(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(small("networks = ['FM-1']"))
+    config = read_recipe(tmp_path / "own.toml").config("small")
+    assert isinstance(config, CompareConfig) and set(config.printed(config.cases[0])) == {"random", "sensei"}
 
 
 def test_anyones_own_experiment_has_its_own_cells_and_sizes(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import io
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -330,3 +331,16 @@ def test_long_names_stay_within_their_cards(browser: Any, tmp_path: Path) -> Non
     whole = tab.evaluate("document.documentElement.scrollWidth")
     tab.close()
     assert wide and max(wide) <= 0 and whole <= 360
+
+
+def test_names_from_right_to_left_stay_where_they_are(
+    make: Callable[..., Evaluation], browser: Any, tmp_path: Path
+) -> None:
+    """Else the arrow would point from what the image is taken for to what it is."""
+    write_page(tmp_path / "page.html", [replace(make(gallery=6), classes=("חתול", "כלב", "עוף"))], "page")
+    tab = browser.new_page()
+    tab.goto((tmp_path / "page.html").as_uri())
+    lefts = "every => every.map(one => [...one.children].map(part => part.getBoundingClientRect().left))"
+    places = tab.eval_on_selector_all(".gallery .said", lefts)
+    tab.close()
+    assert len(places) == 6 and all(label < guess for label, guess in places)

@@ -130,6 +130,18 @@ def test_an_effect_without_any_spread_is_infinite() -> None:
     assert "$-$$\\infty$" in comparison_texts(found)["tex"]
 
 
+@pytest.mark.parametrize(("count", "shown"), [(1, False), (2, True), (4, True), (5, False)])
+def test_fewer_than_five_seeds_are_shown_one_by_one(count: int, shown: bool) -> None:
+    outcomes = {
+        name: {seed: outcome(at + 0.01 * seed) for seed in range(count)}
+        for name, at in (("luck", 0.5), ("search", 0.6))
+    }
+    case = CaseResult("case", ("t3-81",), outcomes, {})
+    rows = difference_rows(replace(comparison(), seeds=tuple(range(count)), cases=(case,)))
+    assert ("per seed" in rows.names) == shown
+    assert not shown or rows.rows[0][-1] == ", ".join(["+10.0"] * count)
+
+
 def test_no_difference_has_no_sign() -> None:
     """The differences -0.1, 0 and 0.1 come to -9e-18 in floating point."""
     outcomes = {"luck": dict(enumerate(map(outcome, (0.2, 0.2, 0.2))))}

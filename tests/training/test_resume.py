@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from ukemi.errors import UserError
 from ukemi.training import Run
 from ukemi.training.checkpoints import newest, read_checkpoint
 from ukemi.training.run import TIMES
@@ -172,6 +173,12 @@ def test_the_log_is_cut_back_to_the_checkpoint(
         file.write(json.dumps({"epoch": 99}) + "\n")
     assert run_child(processes, values, "never", 0) == 0
     assert [line["epoch"] for line in run.read_log()] == list(range(EPOCHS))
+
+
+def test_a_log_that_can_not_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_text('{"epoch": 0}\n\0\0\n')
+    with pytest.raises(UserError, match=r"^run: .*log\.jsonl is damaged"):
+        Run(tmp_path).read_log()
 
 
 def test_ctrl_c_ends_cleanly_at_a_checkpoint(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from ukemi.attacks.config import AttackConfig
 from ukemi.augmenters import AUGMENTERS
@@ -62,11 +62,20 @@ def _pair(text: str) -> tuple[str, Any]:
     return plain(key), value_of(value)
 
 
+def _one_line(given: str) -> str:
+    if not given.strip() or len(given.splitlines()) > 1:
+        raise ValueError("should be one line of text, since tables show it")
+    return given
+
+
+Name = Annotated[str, AfterValidator(_one_line)]
+
+
 class Method(Schema, extra="allow"):
     """A way to train: a name, and whatever of a training's settings makes it what it is."""
 
     place: ClassVar[str] = "methods"
-    name: str
+    name: Name
     """how tables call it"""
     then: Literal["retrain"] | None = None
     """`retrain`: trained once more on the variants that fool it (SENSEI, Exp-3)"""
@@ -79,7 +88,7 @@ class Case(Schema, extra="allow"):
     """What all methods are compared on: a data set, a network, and settings that they share there."""
 
     place: ClassVar[str] = "cases"
-    name: str | None = None
+    name: Name | None = None
     """how tables call it; default: data, model and space"""
     grids: tuple[str, ...] = ()
     """measured here instead of the comparison's"""
@@ -217,8 +226,6 @@ class CompareConfig(Engine):
         if not names:
             raise UserError("methods: at least one is needed.")
         for name in names:
-            if not name:
-                raise UserError("methods.name: it is empty, and tables call the method by it.")
             if names.count(name) > 1:
                 raise UserError(f"methods: {name!r} is there twice; each needs a name of its own.")
         if self.baseline is not None and self.baseline not in names:

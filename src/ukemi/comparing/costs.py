@@ -65,7 +65,7 @@ def cost_of(one: Planned, data: Data) -> Cost:
         objective.kind = objective.plan(config.seed, epoch, 1)[0]
         images = augmenter(model, batch.images, batch.labels, batch.index, epoch)
         model.train()
-        with _counted(model) as counts:
+        with _counted(model, objective.teacher) as counts:
             clean = batch.images if objective.wants_clean else None
             objective(model, images, batch.labels, batch.index, epoch, clean)
         step = [count / len(rows) for count in counts]
@@ -78,18 +78,19 @@ def cost_of(one: Planned, data: Data) -> Cost:
 
 
 @contextmanager
-def _counted(model: nn.Module) -> Iterator[list[int]]:
+def _counted(*networks: nn.Module | None) -> Iterator[list[int]]:
     counts = [0, 0]
 
     def count(_: nn.Module, given: tuple[Any, ...], __: Any) -> None:
         counts[0] += len(given[0])
         counts[1] += len(given[0]) * torch.is_grad_enabled()
 
-    hook = model.register_forward_hook(count)
+    hooks = [network.register_forward_hook(count) for network in networks if network is not None]
     try:
         yield counts
     finally:
-        hook.remove()
+        for hook in hooks:
+            hook.remove()
 
 
 def equalised(plan: Plan, said: Callable[[str], None] = lambda text: None) -> Plan:

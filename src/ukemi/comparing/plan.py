@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from filecmp import cmp
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -42,13 +43,20 @@ class Planned:
         return Run(runs / self.key)
 
     def check(self, runs: Path) -> None:
-        """Refuses a folder that was made by other settings: by a version of ukemi with other defaults."""
-        folder = self.run(runs).folder
-        if self.then is not None or not (folder / "config.toml").exists():
+        """Refuses a folder that was made by other settings: by a version of ukemi with other defaults, or with another
+        file of that name. Of a repair what it began with is looked at."""
+        folder = self.base().run(runs).folder
+        if not (folder / "config.toml").exists():
             return
-        there, here = (
-            one.model_dump(mode="json", exclude=UNHASHED | PLACES) for one in (Run.config_of(folder), self.config)
-        )
+        made = Run.config_of(folder)
+        for name in sorted(PLACES):
+            was, now = (Path(getattr(one, name) or "").expanduser() for one in (made, self.config))
+            if was.exists() and now.exists() and not _alike(was, now):
+                raise UserError(
+                    f"runs: {folder} was made with {name} {was}, and {now.absolute()} is wanted now;"
+                    " give another --runs."
+                )
+        there, here = (one.model_dump(mode="json", exclude=UNHASHED | PLACES) for one in (made, self.config))
         for name in here:
             if there[name] != here[name]:
                 raise UserError(
@@ -59,6 +67,11 @@ class Planned:
     def base(self) -> "Planned":
         """What is trained before it is repaired."""
         return Planned(self.case, self.method, self.seed, self.config)
+
+
+def _alike(one: Path, other: Path) -> bool:
+    """Whether both are the same; of files a copy is."""
+    return one.samefile(other) or (one.is_file() and other.is_file() and cmp(one, other, shallow=False))
 
 
 @dataclass(frozen=True)

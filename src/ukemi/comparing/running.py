@@ -60,7 +60,7 @@ def _told(failed: Mapping[Planned, Exception], count: int) -> Exception:
         return error
     if isinstance(error, UserError):
         return UserError(failures({one: str(why) for one, why in failed.items()}, count))
-    error.add_note(failures({one: repr(why) for one, why in failed.items()}, count))
+    error.add_note(failures({one: reason(why) for one, why in failed.items()}, count))
     return error
 
 
@@ -196,7 +196,7 @@ def _worker(work: Callable[[], None], threads: int, wrong: Any) -> None:
         wrong.put(error)
         raise SystemExit(1) from None
     except Exception as error:
-        said = getattr(error, "__notes__", [f"a run failed: {error!r}"])
+        said = getattr(error, "__notes__", [f"a run failed: {reason(error)}."])
         wrong.put(UserError(said[-1]))
         raise SystemExit(1) from None
 

@@ -49,6 +49,8 @@ class Objective(ABC):
     """whether its logits belong to mixtures, which say nothing about a single sample"""
     kind: int = 0
     """what `plan` said of the step about to come"""
+    teacher: nn.Module | None = None
+    """after `attach`: another network that every step asks, where there is one"""
 
     @abstractmethod
     def __call__(

@@ -39,14 +39,13 @@ class Distillation(Objective):
     def __init__(self, smoothing: float = 0.0, *, temperature: float = 20.0, teacher: str = "") -> None:
         Distillation.Config(temperature=temperature, teacher=teacher)
         self.smoothing, self.temperature, self.file = smoothing, temperature, teacher
-        self._teacher: nn.Module | None = None
 
     def attach(self, model: nn.Module) -> None:
         """Makes the teacher: a network like the model with the weights of the file."""
         if self.file:
             teacher = deepcopy(model)
             load_weights(teacher, Path(self.file))
-            self._teacher = teacher.eval().requires_grad_(False)
+            self.teacher = teacher.eval().requires_grad_(False)
 
     def __call__(
         self, model: nn.Module, images: Tensor, labels: Tensor, index: Tensor, epoch: int, clean: Tensor | None = None
@@ -54,14 +53,14 @@ class Distillation(Objective):
         logits_NK = model(images).float()
         soft_NK = logits_NK / self.temperature
         aims = self._aims(images, labels)
-        smoothing = self.smoothing if self._teacher is None else 0.0
+        smoothing = self.smoothing if self.teacher is None else 0.0
         return Outcome(F.cross_entropy(soft_NK, aims, reduction="none", label_smoothing=smoothing), logits_NK)
 
     def _aims(self, images: Tensor, labels: Tensor) -> Tensor:
-        if self._teacher is None:
+        if self.teacher is None:
             if self.file:
                 raise UserError("objective: distillation needs attach(model) before the first batch.")
             return labels
-        with scoring(self._teacher, images.device):
-            answers_NK = (self._teacher(images).float() / self.temperature).softmax(1)
+        with scoring(self.teacher, images.device):
+            answers_NK = (self.teacher(images).float() / self.temperature).softmax(1)
         return torch.empty_like(answers_NK).copy_(answers_NK)  # an inference tensor can't be trained on

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ukemi.comparing import CompareConfig
-from ukemi.comparing.config import method, plain
+from ukemi.comparing.config import plain
 from ukemi.errors import UserError, check_known
 from ukemi.experiments import KINDS, ExperimentConfig
 from ukemi.schema import read_config
@@ -50,7 +50,8 @@ class Recipe:
         if networks is not None:
             if "cases" in told:
                 raise UserError("networks: they are cases, so there can't be cases of your own beside them.")
-            methods = [plain(str(method(one).get("name"))) for one in told.get("methods", ())]
+            given = {"methods": told["methods"]} if "methods" in told else {}
+            methods = [plain(one.name) for one in CompareConfig(**given).methods]
             told["cases"] = _cases(networks, ["t3"] if spaces is None else spaces, methods)
         elif spaces is not None:
             raise UserError(f"spaces: they belong to networks, and there are none in size {size}.")

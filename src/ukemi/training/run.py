@@ -97,7 +97,10 @@ class Run:
     def read_log(self) -> list[dict[str, Any]]:
         if not self.log_path.exists():
             return []
-        return [json.loads(line) for line in self.log_path.read_text(encoding="utf-8").splitlines()]
+        try:
+            return [json.loads(line) for line in self.log_path.read_text(encoding="utf-8").splitlines()]
+        except ValueError:
+            raise UserError(f"run: {self.log_path} is damaged; a run without its log has to be made again.") from None
 
     def has_checkpoint(self) -> bool:
         return bool(newest(self.checkpoints))
