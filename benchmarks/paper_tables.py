@@ -99,7 +99,7 @@ def written(table: dict[str, Any], found: Measured, planned: Planned) -> str:
     text = f"\n## {table['title']}\n\n| {' | '.join(heads)} |\n" + "| --- " * len(heads) + "|\n"
     for row in table["rows"]:
         places = [place(row, column) for column in table["columns"]]
-        own = [line for at in places for line in found.get(at, [])]
+        own = [line for at in dict.fromkeys(places) for line in found.get(at, [])]
         middle = [shown(row, at, table, found, planned) for at in range(len(places))]
         text += f"| {' | '.join([row['name'], *middle, *size(own, planned)])} |\n"
     return (

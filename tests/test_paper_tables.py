@@ -36,6 +36,7 @@ TABLE: dict[str, Any] = {
         {"name": "named otherwise", "group": "h", "suffix": ", net", "cells": {"sensei": "g/sensei"}},
         {"name": "no data", "absent": "SVHN", "paper": [70.0, 65.5]},
         {"name": "planned", "group": "p"},
+        {"name": "one cell twice", "group": "g", "cells": {"random": "sensei"}},
     ],
 }
 PLANNED = {("g", "random"): {}, ("g", "sensei"): {"take": 8000}, ("h", "random, net"): {}, ("p", "sensei"): {}}
@@ -50,7 +51,8 @@ def test_a_table_shows_ours_beside_the_papers_figures(script: ModuleType) -> Non
     assert rows[3] == ["named otherwise", "**80.0**", "**65.0 ± 7.1**", "1-2", "5", "all, 8,000", "CPU"]
     assert rows[4] == ["no data", "not run (70.0)", "not run (65.5)", "", "", "", ""]
     assert rows[5] == ["planned", "", "open", "", "", "", ""]
-    assert "SENSEI is first in 1 of 2 rows that have two or more; the paper: 1 of 2 rows." in text
+    assert rows[6] == ["one cell twice", "**65.0 ± 7.1**", "**65.0 ± 7.1**", "2", "5", "8,000", "CPU"]
+    assert "SENSEI is first in 1 of 3 rows that have two or more; the paper: 1 of 2 rows." in text
 
 
 def test_every_row_names_cells_that_exist_and_the_figures_that_they_have(script: ModuleType) -> None:
