@@ -132,12 +132,13 @@ def _mean(lines: Sequence[Line]) -> float:
 
 def swept(table: dict[str, Any], found: Measured, axes: Any) -> None:
     """Robust accuracy over a setting, a line per network that has two figures or more."""
-    for row in table["rows"]:
+    for number, row in enumerate(table["rows"]):
         known = [(at, found.get(place(row, column), [])) for at, column in enumerate(table["columns"])]
         points = [(at, 100 * _mean(own)) for at, own in known if own]
         if len(points) > 1:
             n = "-".join(str(one) for one in sorted({len(own) for _, own in known if own}))
-            axes.plot(*zip(*points, strict=True), marker="o", label=f"{row['name']}, n = {n}")
+            colour = f"C{number}"  # the same network beside it has the same
+            axes.plot(*zip(*points, strict=True), marker="o", color=colour, label=f"{row['name']}, n = {n}")
     axes.set_xticks(range(len(table["heads"])), table["heads"])
     low, high = axes.get_ylim()
     axes.set_ylim(low - 5, high + 5)  # so that a tenth of a point does not look like much
