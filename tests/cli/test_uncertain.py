@@ -16,7 +16,7 @@ from ukemi.cli.uncertainty import UncertaintyConfig
 from ukemi.data import load
 from ukemi.measures.attacks import under_attack
 from ukemi.models.own import load_own
-from ukemi.repairs.more import write_npz
+from ukemi.repairs.more import DATA, write_data
 from ukemi.training import TrainConfig
 from ukemi.training.checkpoints import write_checkpoint
 from ukemi.training.run import Run
@@ -225,9 +225,9 @@ def test_an_attack_of_ones_own_that_fails_is_named_as_it_was_given(capsys: pytes
 
 def _repaired(folder: Path, origin: Run) -> Path:
     """A run of some made images in a file of its own, as a repair leaves it behind."""
-    write_npz(folder / "data.npz", torch.rand(100, 1, 28, 28), torch.arange(100) % 10, load("fashion-mini").test)
+    write_data(folder, torch.rand(100, 1, 28, 28), torch.arange(100) % 10, load("fashion-mini").test)
     config = {"model": "lenet5", "weights": origin.weights_path, "validation": 0, "seed": 0}
-    made = Run.start(TrainConfig(data=str(folder / "data.npz"), out=folder, **config))  # type: ignore[arg-type]
+    made = Run.start(TrainConfig(data=str(folder / DATA), out=folder, **config))  # type: ignore[arg-type]
     made.weights_path.write_bytes(origin.weights_path.read_bytes())
     return folder
 
