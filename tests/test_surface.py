@@ -108,11 +108,11 @@ FLAGS = {
     "attack": """attack channels classes confidence data data-folder device epsilon gallery gamma images mean model
         model-arguments norm others out overshoot restarts run searches seed size split std step-size steps theta
         weights""",
-    "uncertainty": """against attacks channels classes confidence data data-folder device dropout ensemble epsilon
-        fuzzers gallery images keep-fuzzed mean model model-arguments out own-dropout-only passes pcs-thresholds
+    "uncertainty": """against attacked attacks channels classes confidence data data-folder device dropout ensemble
+        epsilon fuzzers gallery images keep-fuzzed mean model model-arguments out own-dropout-only passes pcs-thresholds
         profile run seed sets size split std validation-images variants vr-thresholds weights""",
-    "generate": """against attacks channels classes climbers confidence data data-folder device dropout edge elite
-        ensemble epsilon exchange gallery generations generator goal grains images mean model model-arguments
+    "generate": """against attacked attacks channels classes climbers confidence data data-folder device dropout edge
+        elite ensemble epsilon exchange gallery generations generator goal grains images mean model model-arguments
         mutation out own-dropout-only passes pattern pcs-thresholds population profile run seed size space split std
         tournament validation-images vr-thresholds weights""",
     "compare": """address attack-images attacks baseline cases cost-first cpus-per-run data data-folder decides
@@ -130,7 +130,7 @@ FLAGS = {
     "repair null": "device kind like out run seed",
     "repair uncertainty": """alpha attacks device epochs epsilon images layers learning-rate out run samples sets
         share transfer variant""",
-    "defend": """against attacks channels classes confidence data data-folder defences device dropout ensemble
+    "defend": """against attacked attacks channels classes confidence data data-folder defences device dropout ensemble
         epsilon images mean model model-arguments out own-dropout-only passes pcs-thresholds profile run seed sets
         size split std validation-images vr-thresholds weights""",
     "selfcheck": """channels classes data data-folder device epsilon images mean model model-arguments out queries

@@ -188,7 +188,7 @@ def test_layers_that_fuzzers_cannot_read_are_named_before_the_long_work(
     flags = [*own("Patches"), *FEW, "--passes", "4", "--attacks", "fgsm", "--epsilon", "0.3"]
     assert run(["defend", *flags, *GIVEN[:4], "--out", "d"]) == 0
     assert "left out: adversarial-classifier (activations: every layer should give one" in capsys.readouterr().out
-    monkeypatch.setattr("ukemi.cli.uncertain.turned_by", None)  # attacks: never reached
+    monkeypatch.setattr("ukemi.cli.turned.turned_by", None)  # attacks: never reached
     assert run(["uncertainty", *flags, "--out", "o"]) == 2
     assert "ukemi: fuzzers: every layer should give one row per image" in capsys.readouterr().err
     assert not Path("o").exists()

@@ -15,11 +15,11 @@ from torch import nn
 
 from ukemi import data as data_room
 from ukemi.attacks.config import AttackConfig
-from ukemi.cli.bars import bar
 from ukemi.cli.brought import BroughtConfig, brought, check_brought, tell
+from ukemi.cli.turned import turned
 from ukemi.data import Data
 from ukemi.errors import UserError, field_called
-from ukemi.measures.uncertainty import attack_of, turned_by, validation_thresholds
+from ukemi.measures.uncertainty import attack_of, validation_thresholds
 from ukemi.models.check_head import PROBABILITIES
 from ukemi.models.inference import default_chunk, home_of, logits
 from ukemi.models.own import load_into
@@ -27,7 +27,7 @@ from ukemi.ranks import Ranks, is_first
 from ukemi.reports.uncertainty import KnownProfile, read_profile
 from ukemi.reports.words import count, plural
 from ukemi.schema import Number
-from ukemi.training.checkpoints import read_checkpoint
+from ukemi.training.checkpoints import check_folder, read_checkpoint
 from ukemi.training.config import device_of
 from ukemi.training.parallel import check_measured, measuring
 from ukemi.training.run import Run
@@ -68,6 +68,9 @@ class UncertainConfig(BroughtConfig):
     """Attacks on validation images that thresholds are found by; by name, or package.module:function."""
     epsilon: Number = Field(8 / 255, gt=0, le=1)
     """Budget of attacks that have one, in pixels of 0..1: 8/255, or 0.3 for digits."""
+    attacked: Path | None = None
+    """Keep in this folder what the attacks turn, and take from it what a command before kept for the same model, images
+    and settings: C&W takes its time."""
     validation_images: int = Field(200, ge=2)
     """At most this many validation images (of the run, else of the training part) decide on thresholds."""
     seed: int = Field(0, ge=0, lt=2**32)
@@ -114,6 +117,8 @@ def check_uncertain(config: UncertainConfig, command: str) -> None:
                 f"{name.replace('_', '-')}: an ensemble is asked once per member, without dropout, so it has no use for"
                 " it; leave it out."
             )
+    if config.attacked is not None and is_first():
+        check_folder(config.attacked, "attacked")
     if not (attacks_of(config) or given or config.profile):
         raise UserError("attacks: without any, --pcs-thresholds and --vr-thresholds are needed.")
 
@@ -315,25 +320,23 @@ def thresholds_of(
 
 def attacked_validation(config: UncertainConfig, found: Asked) -> list[Data]:
     """What each attack turns of the validation images."""
-    return [
-        turned(found.model, found.validation, attack, config.seed, f"{name} on validation images", found.ranks)
+    return list(attacked(config, found, found.validation, " on validation images").values())
+
+
+def attacked(config: UncertainConfig, found: Asked, data: Data, about: str = "") -> dict[str, Data]:
+    """What each attack turns of the images `data`."""
+    told: dict[str, Any] = {"kept": config.attacked, "ranks": found.ranks}
+    return {
+        name: turned(found.model, data, attack, config.seed, f"{name}{about}", **told)
         for name, attack in attacks_of(config).items()
-    ]
-
-
-def turned(
-    model: nn.Module, data: Data, attack: AttackConfig, seed: int, about: str, ranks: Ranks | None = None
-) -> Data:
-    """What an attack turns from right to wrong, with a progress bar."""
-    with bar(about, len(data)) as report, field_called("attacks", "attack"):
-        return turned_by(model, data, attack.made(seed), report, ranks)
+    }
 
 
 def shown(config: UncertainConfig, found: Asked, *, drops: bool = False) -> dict[str, Any]:
     """A command's own settings for its report, without those that say nothing; `drops`: it uses those of dropout in
     spite of an ensemble."""
-    unused = {*BroughtConfig.model_fields, "out", "device", *(OF_DROPOUT if config.ensemble and not drops else ())}
-    unused |= {"dropout"} if found.dropped else set()
+    unused = {*BroughtConfig.model_fields, "out", "attacked", "device", *(["dropout"] if found.dropped else [])}
+    unused |= {*OF_DROPOUT} if config.ensemble and not drops else set()
     own = config.model_dump(mode="json", exclude=unused, exclude_none=True)
     return {name: value for name, value in own.items() if value != []}
 
