@@ -17,7 +17,7 @@ from ukemi import data as data_room
 from ukemi.attacks.config import AttackConfig
 from ukemi.cli.brought import BroughtConfig, brought, check_brought, tell
 from ukemi.cli.turned import turned
-from ukemi.data import Data
+from ukemi.data import Data, as_float
 from ukemi.errors import UserError, field_called
 from ukemi.measures.uncertainty import attack_of, validation_thresholds
 from ukemi.models.check_head import PROBABILITIES
@@ -163,7 +163,8 @@ def asked(config: UncertainConfig, images: int, device: torch.device | None = No
     model, data, named = given.model, given.data, given.settings
     if named.get("outputs"):  # how sure it is would be that of their softmax
         raise UserError(PROBABILITIES)
-    validation = _validation(config, data)
+    origin = config.run if config.run is None or config.data else _unrepaired(config.run)
+    validation = _validation(config, origin, data)
     source: Source
     dropped, rate = drops(model), None
     if dropped and config.dropout != UncertainConfig.model_fields["dropout"].default:
@@ -183,7 +184,7 @@ def asked(config: UncertainConfig, images: int, device: torch.device | None = No
     if config.profile is not None:
         _check_profile(config.profile, model, source, rate)
     if apart and config.split != "test":
-        data = _without(data, validation)
+        data = _without(data, validation, numbered_alike=origin == config.run)
     data = fixed_subset(data, min(images, len(data)), config.seed)
     _check_finite(model, data)
     return Asked(model, data, validation, source, named, dropped)
@@ -228,10 +229,10 @@ def _check_profile(path: Path, model: nn.Module, source: Source, rate: float | N
         Console(stderr=True).print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _validation(config: UncertainConfig, data: Data) -> Data:
+def _validation(config: UncertainConfig, run: Path | None, data: Data) -> Data:
     """Images that are neither tested on nor, where the run kept some aside, trained on."""
-    if config.run is not None:
-        trained = Run.plain_config_of(config.run if config.data else _unrepaired(config.run), space=False)
+    if run is not None:
+        trained = Run.plain_config_of(run, space=False)
         changed = {name: getattr(config, name) for name in ("data", "data_folder", "size", "channels")}
         sets = load_sets(trained.model_copy(update={key: value for key, value in changed.items() if value is not None}))
         found = sets.train if sets.validation is None else sets.validation
@@ -255,15 +256,25 @@ def _unrepaired(folder: Path) -> Path:
     return folder
 
 
-def _without(data: Data, validation: Data) -> Data:
-    """The images of the training part that decide on no threshold."""
-    rest = (~torch.isin(data.index.cpu(), validation.index.cpu())).nonzero().flatten()
+def _without(data: Data, validation: Data, *, numbered_alike: bool) -> Data:
+    """The images of the training part that decide on no threshold; a repair numbers its own anew, so pixels tell."""
+    if numbered_alike:
+        among = torch.isin(data.index.cpu(), validation.index.cpu())
+    else:
+        deciding = set(_pixels(validation))
+        among = torch.tensor([image in deciding for image in _pixels(data)])
+    rest = (~among).nonzero().flatten()
     if not len(rest):
         raise UserError(
             f"validation-images: all {len(data)} images of this part find the thresholds, which leaves none to measure;"
             " lower it."
         )
     return data.take(rest.to(data.labels.device)) if len(rest) < len(data) else data
+
+
+def _pixels(data: Data) -> Iterator[bytes]:
+    for at in torch.arange(len(data)).split(1024):
+        yield from (image.numpy().tobytes() for image in as_float(data.images[at]).cpu())
 
 
 def finds_thresholds(config: UncertainConfig) -> bool:
