@@ -43,6 +43,7 @@ MORE: dict[str, dict[str, Any]] = {
     "worst-of": {"objective": {"name": "adversarial", "steps": 2, "ratio": 0.5}},
     "augmentation": {"objective": {"name": "manifold-mixup", "layers": ["0"]}},
     "styx": {"optimiser": "rmsprop", "learning_rate": 1e-3},
+    "sensei-t": {"optimiser": "adam", "learning_rate": 1e-3, "channels_last": True},
     "standard": {"optimiser": "adadelta", "learning_rate": 1.0},
 }
 POINTS = ["before-write", "in-write", "before-flush", "before-rename", "after-rename", "mid-epoch"]

@@ -166,12 +166,18 @@ def _take(run: Run, state: State, checkpoint: Checkpoint) -> None:
 
 
 def _load_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    weights = [weight for group in optimiser.param_groups for weight in group["params"]]
     stored: dict[int, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         number, name = key.split(".", 1)
-        stored.setdefault(int(number), {})[name] = tensor
+        stored.setdefault(int(number), {})[name] = _laid_out_as(weights[int(number)], tensor)
     groups = optimiser.state_dict()["param_groups"]
     rates = [group["lr"] for group in optimiser.param_groups]
     optimiser.load_state_dict({"state": stored, "param_groups": groups})
     for group, rate in zip(optimiser.param_groups, rates, strict=True):
         group["lr"] = rate  # the very tensor, not the copy that loading makes
+
+
+def _laid_out_as(weight: Tensor, tensor: Tensor) -> Tensor:
+    """The same numbers in the weight's memory layout (channels-last): a step over two layouts rounds otherwise."""
+    return torch.empty_like(weight, dtype=tensor.dtype).copy_(tensor) if tensor.shape == weight.shape else tensor
