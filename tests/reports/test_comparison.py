@@ -230,7 +230,7 @@ def test_methods_that_stopped_somewhere_are_compared_on_what_all_finished() -> N
     assert "on fashion t3, the only one of 2 that every method finished, 9.8 points above luck" in said
     easy = CaseResult("easy", ("t3-81",), {"search": OUTCOMES["search"]}, {})
     assert comparison_answer(replace(found, cases=(easy, hard)))[0] == (
-        "search and luck can't be ranked: no case was finished by all of them with the same seed."
+        "search and luck can't be ranked: there is no seed with which all of them finished every case."
     )
 
 

@@ -85,7 +85,7 @@ def _ranking(found: Comparison, ranked: Sequence[str]) -> list[str]:
         only = ", the only method that finished," if len(found.methods) > 1 else ""
         return [f"{ranked[0]}{only} has {figure}."]
     if pair is None:
-        return [f"{words.listed(ranked)} can't be ranked: no case was finished by all of them with the same seed."]
+        return [f"{words.listed(ranked)} can't be ranked: there is no seed with which all of them finished every case."]
     if _tied(pair.over_seeds.mean):
         alike = [one for one in ranked if _tied(best - (found.mean(one) or 0))]
         return [f"{words.listed(alike)} hold equally well: {figure}.", *([_how_sure(pair)] if len(alike) == 2 else [])]
