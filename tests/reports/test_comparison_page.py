@@ -15,6 +15,7 @@ from test_report_page import page_load, read
 sys.path.insert(0, str(Path(__file__).parents[1] / "comparing"))
 from comparison_samples import CASE, OUTCOMES, comparison, outcome
 
+from ukemi.comparing.outcomes import Outcome
 from ukemi.comparing.result import CaseResult
 from ukemi.comparing.shown import ASKED
 from ukemi.measures.sensitivity import Axis, Landscape
@@ -43,6 +44,23 @@ def test_what_decides_is_drawn_at_a_glance(tmp_path: Path) -> None:
         assert len(titles) == bars and ("robust accuracy" in titles[2]) == (decides == "robust")
         assert ("recognised unchanged" in page.said()) == (decides == "robust")
     assert titles[2] == "search: accuracy 84.0\u202f%"
+
+
+def test_accuracy_under_attack_is_drawn_on_that_of_the_same_images(tmp_path: Path) -> None:
+    """The first 200 of 1,000 images are attacked; all of them are recognised, of the others fewer."""
+    few = torch.arange(200)
+
+    def attacked(one: Outcome) -> Outcome:
+        images, index = {**one.images, "attacked": (few < 180).double()}, {**one.index, "attacked": few}
+        return replace(one, measures={**one.measures, "attacked": 0.9}, images=images, index=index)
+
+    runs = {"search": {seed: attacked(one) for seed, one in OUTCOMES["search"].items()}}
+    found = replace(comparison(), cases=(replace(CASE, outcomes=runs),), decides="attacked")
+    write_comparison(tmp_path, found, command="ukemi compare")
+    page = read(tmp_path / "page.html")
+    (bar,) = [svg for svg in page.all("svg") if svg.get("class") == "bar"]
+    assert bar["aria-label"] == "search: accuracy 100.0\u202f%, accuracy under attack 90.0\u202f%"
+    assert "still under attack (both of the attacked images)" in page.said()
 
 
 def test_two_seeds_or_equal_differences_give_no_interval(tmp_path: Path) -> None:
