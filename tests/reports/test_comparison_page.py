@@ -63,6 +63,13 @@ def test_accuracy_under_attack_is_drawn_on_that_of_the_same_images(tmp_path: Pat
     assert "still under attack (both of the attacked images)" in page.said()
 
 
+def test_the_runs_are_copied_without_the_mark_of_a_file(tmp_path: Path) -> None:
+    write_comparison(tmp_path, comparison(), command="ukemi compare")
+    assert (tmp_path / "table.csv").read_text().startswith("\ufeffcase,method,seed,")
+    page = (tmp_path / "page.html").read_text()
+    assert '<pre class="copy">case,method,seed,' in page and "\ufeff" not in page
+
+
 def test_two_seeds_or_equal_differences_give_no_interval(tmp_path: Path) -> None:
     two = replace(CASE, outcomes={name: {at: seeds[at] for at in (0, 1)} for name, seeds in OUTCOMES.items()})
     found = replace(comparison(), cases=(two,), seeds=(0, 1))

@@ -77,7 +77,7 @@ def write_comparison(folder: Path, found: Comparison, *, command: str, notes: Se
         costs=_costs(found),
         spent=section(_spent(found)),
         legend=[(method, charts.swatch(at)) for at, method in enumerate(found.methods) if method in drawn],
-        every_run=texts["csv"],
+        every_run=texts["csv"].removeprefix("\ufeff"),
         command=command,
         settings=flat({**found.settings, "baseline": found.baseline}),
     )
