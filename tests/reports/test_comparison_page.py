@@ -25,7 +25,7 @@ from ukemi.reports.comparison_costs import cost_said
 from ukemi.reports.comparison_page import _cost, _curves, _loss, _of_mean
 from ukemi.reports.doubts import doubts_compared
 from ukemi.reports.page import flat
-from ukemi.reports.side_by_side import _recognised, gallery_of, same_seed
+from ukemi.reports.side_by_side import _recognised, gallery_of, near_images, same_seed
 
 
 def test_the_answer_may_begin_with_the_cost() -> None:
@@ -180,6 +180,16 @@ def test_one_image_is_shown_under_every_method_on_one_scale(tmp_path: Path) -> N
     near = [said for said in maps if said.startswith("Loss around one image under")]
     assert len(near) == 4 * 4 and all(sum(name in said for said in near) == 4 for name in found.methods)
     assert set(same_seed(case)) == set(found.methods)
+
+
+def test_a_map_that_is_wrong_everywhere_says_so() -> None:
+    """It has no border, as one has where the image holds everywhere."""
+    found = page_load().comparison(8)
+    for one in found.cases[0].shown["sensei"].values():
+        for ground in one.terrains:
+            ground.landscape.wrong.fill_(True)
+    heads = [figure.title for figure in near_images(found)[0].maps]
+    assert heads == [*found.methods[:-1], "sensei: misclassified everywhere"]
 
 
 def test_an_image_that_every_method_recognises_stands_first() -> None:
