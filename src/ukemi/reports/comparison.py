@@ -323,7 +323,7 @@ def _share(found: Spread | None) -> str:
 
 
 def _points(share: float) -> str:
-    return f"{100 * share:+z.1f}".replace("-", words.MINUS)
+    return words.signed(100 * share)
 
 
 def _effect(size: float | None, difference: float) -> str:

@@ -82,6 +82,11 @@ def budget(epsilon: float) -> str:
     return budgets([epsilon])[epsilon]
 
 
+def signed(number: float) -> str:
+    """A difference in one decimal, with a real minus sign; none is +0.0."""
+    return f"{number:+z.1f}".replace("-", MINUS)
+
+
 def percent(share: float, digits: int = 1) -> str:
     """0.872 as 87.2 %."""
     return f"{100 * share:z.{digits}f}{THIN}%".replace("-", MINUS)
