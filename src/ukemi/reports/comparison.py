@@ -50,10 +50,16 @@ def comparison_answer(found: Comparison) -> list[str]:
     parts = [_ranking(found, ranked), cost_said(found)] if ranked else [[_nothing(found)]]
     said = [one for part in (parts[::-1] if found.settings.get("cost_first") else parts) for one in part]
     said += loss_said(found) if ranked else []
-    failed = sum(len(seeds) for case in found.cases for seeds in case.failed.values())
-    for many, what in ((failed, "failed; the same command tries again"), (found.open - failed, "not finished yet")):
+    stopped, failed = (_many([getattr(case, what) for case in found.cases]) for what in ("stopped", "failed"))
+    left = {"stopped before the end": stopped, "failed; the same command tries again": failed}
+    for what, many in (left | {"not finished yet": found.open - failed}).items():
         said += [f"{words.plural(many, 'run')} {what}."] * bool(ranked and many)
     return said
+
+
+def _many(cases: Sequence[Mapping[str, Mapping[int, str]]]) -> int:
+    """Runs that have a reason."""
+    return sum(len(seeds) for methods in cases for seeds in methods.values())
 
 
 def reasons(found: Comparison) -> list[str]:
