@@ -335,7 +335,8 @@ def _points(share: float) -> str:
 def _effect(size: float | None, difference: float) -> str:
     if size is None:  # neither method varies
         return words.INFINITE if difference > 0 else words.MINUS + words.INFINITE
-    return words.plain(size, 2) if abs(size) < 99.5 else words.plain(round(size), 9)
+    said = f"{size:#.2g}".removesuffix(".") if abs(size) < 99.5 else f"{size:,.0f}"  # 3.0 stands beside 2.7
+    return said.replace("-", words.MINUS)
 
 
 def _range(interval: Interval) -> str:
@@ -345,6 +346,6 @@ def _range(interval: Interval) -> str:
 def short(count: float) -> str:
     """12.3 M."""
     for size, name in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if count >= size:
+        if count >= 0.9995 * size:  # 999.9 k in three digits is 1 M
             return f"{count / size:.3g}{words.THIN}{name}"
     return f"{count:.0f}"
