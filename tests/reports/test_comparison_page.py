@@ -70,6 +70,19 @@ def test_the_runs_are_copied_without_the_mark_of_a_file(tmp_path: Path) -> None:
     assert '<pre class="copy">case,method,seed,' in page and "\ufeff" not in page
 
 
+def test_methods_that_learnt_nothing_are_named() -> None:
+    """A model that answers the same always holds on all that it recognises, and may lead by that."""
+    found = page_load().comparison(8)
+    (case,) = found.cases
+    runs = {
+        seed: replace(one, measures={"accuracy": 0.1, "robust": 0.1}) for seed, one in case.outcomes["sensei"].items()
+    }
+    lost = replace(case, outcomes={**case.outcomes, "sensei": runs})
+    said = "On noise sensei recognises no more than guessing does. A model that gives one answer to all images holds"
+    assert any(one.startswith(said) for one in comparison_answer(replace(found, cases=(lost,))))
+    assert "guessing" not in " ".join(comparison_answer(found))
+
+
 def test_two_seeds_or_equal_differences_give_no_interval(tmp_path: Path) -> None:
     two = replace(CASE, outcomes={name: {at: seeds[at] for at in (0, 1)} for name, seeds in OUTCOMES.items()})
     found = replace(comparison(), cases=(two,), seeds=(0, 1))

@@ -10,6 +10,7 @@ from rich.table import Table
 from ukemi.comparing import Comparison
 from ukemi.comparing.result import COSTS, CaseResult, Pair
 from ukemi.measures.attacks import as_csv
+from ukemi.measures.outputs import guessing
 from ukemi.measures.statistics import FEWEST, Interval, Paired, Spread
 from ukemi.reports import words
 from ukemi.reports.comparison_costs import cost_said, loss_said
@@ -49,11 +50,26 @@ def comparison_answer(found: Comparison) -> list[str]:
     ranked = found.ranked()
     parts = [_ranking(found, ranked), cost_said(found)] if ranked else [[_nothing(found)]]
     said = [one for part in (parts[::-1] if found.settings.get("cost_first") else parts) for one in part]
-    said += loss_said(found) if ranked else []
+    said += [*loss_said(found), *_guessed(found)] if ranked else []
     stopped, failed = (_many([getattr(case, what) for case in found.cases]) for what in ("stopped", "failed"))
     left = {"stopped before the end": stopped, "failed; the same command tries again": failed}
     for what, many in (left | {"not finished yet": found.open - failed}).items():
         said += [f"{words.plural(many, 'run')} {what}."] * bool(ranked and many)
+    return said
+
+
+def _guessed(found: Comparison) -> list[str]:
+    """Methods that learnt nothing: what they hold says nothing of how well they hold."""
+    said = []
+    for case in found.run_cases():
+        classes = next((len(one.classes) for shown in case.shown.values() for one in shown.values()), 1)
+        images = max(map(len, case.tested()), default=0)
+        most = guessing(images, classes)
+        means = {name: case.spread(name, "accuracy") for name in found.methods}
+        names = [name for name, one in means.items() if one and one.mean * images <= most < images]
+        knows = "recognises" if len(names) == 1 else "recognise"
+        if names:
+            said.append(f"On {case.name} {words.listed(names)} {knows} no more than guessing does. {words.SAME_ANSWER}")
     return said
 
 

@@ -8,6 +8,8 @@ from ukemi.spaces import Gene, Space
 MINUS = "\N{MINUS SIGN}"
 THIN = "\N{NARROW NO-BREAK SPACE}"
 INFINITE = "\N{INFINITY}"
+SAME_ANSWER = "A model that gives one answer to all images holds under every variant, too."
+"""why the robust accuracy of a model that learnt nothing says nothing"""
 
 NAMES = {
     "rotation": "rotation",
