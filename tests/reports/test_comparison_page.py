@@ -150,7 +150,17 @@ def test_time_that_no_part_of_the_log_names_is_the_steps() -> None:
     log = [{"loss": 1.0, "images": 100, "seconds": 6.0, "scoring_seconds": 2.0}]
     cost = _cost("search", [replace(outcome(0.5), seconds=10.0, measuring_seconds=1.0, log=log)])
     assert cost is not None and cost.seconds["measuring"] == 1.0
-    assert sum(cost.seconds.values()) == pytest.approx(11.0)  # the repair's log knows 6 of 10 s
+    assert sum(cost.seconds.values()) == pytest.approx(11.0)  # the log knows 6 of 10 s
+
+
+def test_the_time_of_a_retraining_has_the_parts_of_both_trainings_and_its_search() -> None:
+    base = [{"seconds": 10.0, "data_seconds": 1.0, "scoring_seconds": 2.0}]
+    more = [{"seconds": 6.0, "data_seconds": 0.5}]
+    found = _cost("retrained", [replace(OUTCOMES["luck"][0], seconds=20.0, log=more, base_log=base)])
+    assert found is not None
+    assert found.seconds == pytest.approx(
+        {"waiting for data": 1.5, "making and scoring variants": 6.0, "training steps": 12.5, "measuring": 1.5}
+    )
 
 
 @pytest.mark.parametrize("title", ["Luck or search?", *HOSTILE])

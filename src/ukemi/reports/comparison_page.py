@@ -187,10 +187,10 @@ def _cost(name: str, outcomes: Sequence[Outcome]) -> Cost | None:
         return None
     means: dict[str, float] = {}
     for one in outcomes:
-        known = spent(one.log)
-        # a repair's log knows of the repair alone; an old log of nothing but the whole
-        rest = max(0.0, one.seconds - sum(known.values()))
-        known |= {"training steps": known.get("training steps", 0.0) + rest, "measuring": one.measuring_seconds}
-        for part, took in known.items():
+        parts = [*spent(one.base_log).items(), *spent(one.log).items()]
+        # no log of a retraining knows of its search for variants; an old log of nothing but the whole
+        rest = max(0.0, one.seconds - sum(took for _, took in parts))
+        parts += [(PARTS[1] if one.base_log else PARTS[2], rest), ("measuring", one.measuring_seconds)]
+        for part, took in parts:
             means[part] = means.get(part, 0.0) + took / len(outcomes)
     return Cost(name, {part: means[part] for part in PARTS if means.get(part, 0.0) >= 0.0005})
