@@ -108,11 +108,11 @@ FLAGS = {
     "attack": """attack channels classes confidence data data-folder device epsilon gallery gamma images mean model
         model-arguments norm others out overshoot restarts run searches seed size split std step-size steps theta
         weights""",
-    "uncertainty": """against attacks channels classes confidence data data-folder device dropout ensemble epsilon
-        fuzzers gallery images keep-fuzzed mean model model-arguments out own-dropout-only passes pcs-thresholds
+    "uncertainty": """against attacked attacks channels classes confidence data data-folder device dropout ensemble
+        epsilon fuzzers gallery images keep-fuzzed mean model model-arguments out own-dropout-only passes pcs-thresholds
         profile run seed sets size split std validation-images variants vr-thresholds weights""",
-    "generate": """against attacks channels classes climbers confidence data data-folder device dropout edge elite
-        ensemble epsilon exchange gallery generations generator goal grains images mean model model-arguments
+    "generate": """against attacked attacks channels classes climbers confidence data data-folder device dropout edge
+        elite ensemble epsilon exchange gallery generations generator goal grains images mean model model-arguments
         mutation out own-dropout-only passes pattern pcs-thresholds population profile run seed size space split std
         tournament validation-images vr-thresholds weights""",
     "compare": """address attack-images attacks baseline cases cost-first cpus-per-run data data-folder decides
@@ -130,7 +130,7 @@ FLAGS = {
     "repair null": "device kind like out run seed",
     "repair uncertainty": """alpha attacks device epochs epsilon images layers learning-rate out run samples sets
         share transfer variant""",
-    "defend": """against attacks channels classes confidence data data-folder defences device dropout ensemble
+    "defend": """against attacked attacks channels classes confidence data data-folder defences device dropout ensemble
         epsilon images mean model model-arguments out own-dropout-only passes pcs-thresholds profile run seed sets
         size split std validation-images vr-thresholds weights""",
     "selfcheck": """channels classes data data-folder device epsilon images mean model model-arguments out queries
@@ -220,6 +220,17 @@ def test_rooms_import_only_rooms_before_them(path: Path) -> None:
     allowed = ORDER[: ORDER.index(room) + 1]
     assert {name for name in imports(path) if name in ORDER} <= set(allowed)
     assert len(path.read_text().splitlines()) <= 400
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks").glob("*.py")), ids=lambda path: path.name)
+def test_benchmarks_import_only_what_is_there(path: Path) -> None:
+    """Read, not run: some need a GPU, or libraries that the tests do without."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "ukemi":
+            names = {alias.name for alias in node.names}
+            room = importlib.import_module(node.module)
+            inside = {info.name for info in pkgutil.iter_modules(getattr(room, "__path__", ()))}
+            assert names <= inside | set(dir(room)), f"line {node.lineno}"
 
 
 def modules() -> list[str]:

@@ -188,7 +188,7 @@ def test_layers_that_fuzzers_cannot_read_are_named_before_the_long_work(
     flags = [*own("Patches"), *FEW, "--passes", "4", "--attacks", "fgsm", "--epsilon", "0.3"]
     assert run(["defend", *flags, *GIVEN[:4], "--out", "d"]) == 0
     assert "left out: adversarial-classifier (activations: every layer should give one" in capsys.readouterr().out
-    monkeypatch.setattr("ukemi.cli.uncertain.turned_by", None)  # attacks: never reached
+    monkeypatch.setattr("ukemi.cli.turned.turned_by", None)  # attacks: never reached
     assert run(["uncertainty", *flags, "--out", "o"]) == 2
     assert "ukemi: fuzzers: every layer should give one row per image" in capsys.readouterr().err
     assert not Path("o").exists()
@@ -223,9 +223,10 @@ def test_an_attack_of_ones_own_that_fails_is_named_as_it_was_given(capsys: pytes
     assert capsys.readouterr().err.splitlines()[-1].startswith("ukemi: attacks: plain failed (TypeError")
 
 
-def _repaired(folder: Path, origin: Run) -> Path:
-    """A run of some made images in a file of its own, as a repair leaves it behind."""
-    write_data(folder, torch.rand(100, 1, 28, 28), torch.arange(100) % 10, load("fashion-mini").test)
+def _repaired(folder: Path, origin: Run, *given: torch.Tensor) -> Path:
+    """A run of some made images, or of those given, in a file of its own, as a repair leaves it behind."""
+    images, labels = given or (torch.rand(100, 1, 28, 28), torch.arange(100) % 10)
+    write_data(folder, images, labels, load("fashion-mini").test)
     config = {"model": "lenet5", "weights": origin.weights_path, "validation": 0, "seed": 0}
     made = Run.start(TrainConfig(data=str(folder / DATA), out=folder, **config))  # type: ignore[arg-type]
     made.weights_path.write_bytes(origin.weights_path.read_bytes())
@@ -250,3 +251,21 @@ def test_made_images_that_a_repair_trained_on_find_no_thresholds(
     found = asked(UncertaintyConfig(run=twice, device="cpu"), 10)
     assert len(found.validation) == 100
     assert f"validation-images: some may be made ones, since {tmp_path / 'run'}, which" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("aside", "among"), [(0.2, 0), (0, 50)])
+def test_what_a_repair_trained_on_is_told_from_validation_images_by_its_pixels(
+    aside: float, among: int, tmp_path: Path
+) -> None:
+    """Its file numbers the images anew."""
+    config = TrainConfig(model="lenet5", validation=aside, out=tmp_path / "run")
+    origin, own = Run.start(config), load_sets(config)
+    model = make_model(config, own.train, own.train.classes, None)
+    write_checkpoint(origin.weights_path, model.state_dict(), {"classes": list(own.train.classes)})
+    backwards = own.train.take(torch.arange(len(own.train)).flip(0))
+    repaired = _repaired(tmp_path / "repaired", origin, backwards.images, backwards.labels)
+    asking = UncertaintyConfig(run=repaired, split="train", validation_images=50, device="cpu")
+    found = asked(asking, len(own.train), apart=True)
+    assert len(found.validation) == 50 and len(found.data) == len(own.train) - among
+    taken, measured = ({one.numpy().tobytes() for one in part.images} for part in (found.validation, found.data))
+    assert not taken & measured

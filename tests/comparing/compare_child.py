@@ -3,7 +3,9 @@
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import torch
@@ -46,6 +48,14 @@ def config(data: Path, out: Path, **changes: Any) -> CompareConfig:
     told = {"methods": ("random", "worst-of,k=2"), "data": (str(data),), "models": ("compare_child:make",)}
     told |= {"train": train, "grids": ("t2-27",), "seeds": 2, "out": out, "device": "cpu"}
     return CompareConfig(**{**told, **changes})
+
+
+def until(true: Callable[[], bool]) -> None:
+    for _ in range(600):
+        if true():
+            return
+        sleep(0.1)
+    raise AssertionError("waited in vain")
 
 
 def compared(told: CompareConfig, kill_after: int | None, notes: Path | None, jobs: int = 1) -> None:

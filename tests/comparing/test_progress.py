@@ -1,12 +1,11 @@
 """What a person sees while a comparison runs."""
 
 import random
-from collections.abc import Callable
 from pathlib import Path
 from time import sleep
 
 import pytest
-from compare_child import config
+from compare_child import config, until
 
 from ukemi.comparing import plan_of, running
 from ukemi.comparing.display import Watch, watched
@@ -78,11 +77,3 @@ def test_a_log_file_gets_a_line_when_another_run_is_done(
         looked.over = 2
     said += capsys.readouterr().err
     assert said.count("of 2 runs, about") == 2 and "2 of 2 runs" in said.splitlines()[-1]
-
-
-def until(true: Callable[[], bool]) -> None:
-    for _ in range(600):
-        if true():
-            return
-        sleep(0.1)
-    pytest.fail("waited in vain")

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import sleep
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compare_child import compared, config, hold, make
+from compare_child import compared, config, hold, make, until
 
 from ukemi.comparing import CompareConfig, compare, gathered, plan_of, planned, running, summary
 from ukemi.comparing.costs import cost_of
@@ -340,14 +339,6 @@ if __name__ == "__main__":
         start_new_session=True, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.stdout == "stopped; the same command goes on from here.\nFalse\n" and done.stderr == ""
-
-
-def until(true: Callable[[], bool]) -> None:
-    for _ in range(600):
-        if true():
-            return
-        sleep(0.1)
-    pytest.fail("waited in vain")
 
 
 def alive(pid: int) -> bool:

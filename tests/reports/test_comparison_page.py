@@ -24,8 +24,8 @@ from ukemi.reports.comparison import difference_rows, measure_rows
 from ukemi.reports.comparison_costs import cost_said
 from ukemi.reports.comparison_page import _cost, _curves, _loss, _of_mean
 from ukemi.reports.doubts import doubts_compared
-from ukemi.reports.page import flat
 from ukemi.reports.side_by_side import _recognised, gallery_of, near_images, same_seed
+from ukemi.reports.writing import flat
 
 
 def test_the_answer_may_begin_with_the_cost() -> None:

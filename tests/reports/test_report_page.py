@@ -16,7 +16,8 @@ from report_samples import HOSTILE, LOG
 
 from ukemi import T2, T6, Gene, Space
 from ukemi.reports import Evaluation, write_page, write_training_page
-from ukemi.reports.page import flat, glance
+from ukemi.reports.page import glance
+from ukemi.reports.writing import flat
 
 VOID = {"meta", "img", "br", "input"}
 

@@ -245,6 +245,7 @@ def test_an_ensemble_gives_its_members_answers() -> None:
     # logits are kept in float32
     assert torch.allclose(found.drawn.double(), wanted, atol=1e-6)
     assert torch.allclose(found.certain.double(), wanted[0], atol=1e-6)
+    assert Ensemble(nn.ModuleList(members)).models == tuple(members)
     with pytest.raises(UserError, match=r"ensemble: its models give different numbers of logits: \[3, 4\]"):
         Ensemble([*members, nn.Sequential(nn.Flatten(), nn.Linear(81, 4)).double()])(x, torch.arange(5))
 

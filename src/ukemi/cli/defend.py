@@ -15,14 +15,13 @@ from ukemi.cli.uncertain import (
     Asked,
     UncertainConfig,
     asked,
+    attacked,
     attacked_validation,
-    attacks_of,
     check_uncertain,
     kept_of,
     set_name,
     shown,
     thresholds_of,
-    turned,
 )
 from ukemi.data import Data, in_a_row
 from ukemi.defences import DEFENCES, TRAINING, Defence, Setting, defence_of, study
@@ -61,12 +60,12 @@ def run(arguments: list[str]) -> int:
     began = monotonic()
     found = asked(config, config.images, apart=True)  # detectors are fitted on the validation images
     kept = kept_of(saved, found)
-    attacked = attacked_validation(config, found)
-    setting = _setting(config, found, attacked)
+    known = attacked_validation(config, found)
+    setting = _setting(config, found, known)
     left_out: dict[str, str] = {}
     makers = _makers(config, setting, left_out)  # before the long work: anyone's own may fail
     groups = _groups(config, found, kept)
-    thresholds, found_by = thresholds_of(config, found, attacked)
+    thresholds, found_by = thresholds_of(config, found, known)
     with bar("passes", sum(map(len, groups.values()))) as report:
         profiled = profile(
             found.source, groups, thresholds, confidence=config.confidence, against=config.against, report=report
@@ -133,10 +132,8 @@ def _kind(saved: AdversarialSet | None) -> str:
 
 def _groups(config: DefendConfig, found: Asked, kept: dict[str, Data]) -> dict[str, Data]:
     groups = {BENIGN: found.data, **kept}
-    for name, attack in attacks_of(config).items():
-        groups[name if name not in groups else f"{name} here"] = turned(
-            found.model, found.data, attack, config.seed, name
-        )
+    for name, turned in attacked(config, found, found.data).items():
+        groups[name if name not in groups else f"{name} here"] = turned
     return groups
 
 

@@ -15,11 +15,11 @@ from torch import nn
 
 from ukemi import data as data_room
 from ukemi.attacks.config import AttackConfig
-from ukemi.cli.bars import bar
 from ukemi.cli.brought import BroughtConfig, brought, check_brought, tell
-from ukemi.data import Data
+from ukemi.cli.turned import turned
+from ukemi.data import Data, as_float
 from ukemi.errors import UserError, field_called
-from ukemi.measures.uncertainty import attack_of, turned_by, validation_thresholds
+from ukemi.measures.uncertainty import attack_of, validation_thresholds
 from ukemi.models.check_head import PROBABILITIES
 from ukemi.models.inference import default_chunk, home_of, logits
 from ukemi.models.own import load_into
@@ -27,7 +27,7 @@ from ukemi.ranks import Ranks, is_first
 from ukemi.reports.uncertainty import KnownProfile, read_profile
 from ukemi.reports.words import count, plural
 from ukemi.schema import Number
-from ukemi.training.checkpoints import read_checkpoint
+from ukemi.training.checkpoints import check_folder, read_checkpoint
 from ukemi.training.config import device_of
 from ukemi.training.parallel import check_measured, measuring
 from ukemi.training.run import Run
@@ -68,6 +68,9 @@ class UncertainConfig(BroughtConfig):
     """Attacks on validation images that thresholds are found by; by name, or package.module:function."""
     epsilon: Number = Field(8 / 255, gt=0, le=1)
     """Budget of attacks that have one, in pixels of 0..1: 8/255, or 0.3 for digits."""
+    attacked: Path | None = None
+    """Keep in this folder what the attacks turn, and take from it what a command before kept for the same model, images
+    and settings: C&W takes its time."""
     validation_images: int = Field(200, ge=2)
     """At most this many validation images (of the run, else of the training part) decide on thresholds."""
     seed: int = Field(0, ge=0, lt=2**32)
@@ -114,6 +117,8 @@ def check_uncertain(config: UncertainConfig, command: str) -> None:
                 f"{name.replace('_', '-')}: an ensemble is asked once per member, without dropout, so it has no use for"
                 " it; leave it out."
             )
+    if config.attacked is not None and is_first():
+        check_folder(config.attacked, "attacked")
     if not (attacks_of(config) or given or config.profile):
         raise UserError("attacks: without any, --pcs-thresholds and --vr-thresholds are needed.")
 
@@ -158,7 +163,8 @@ def asked(config: UncertainConfig, images: int, device: torch.device | None = No
     model, data, named = given.model, given.data, given.settings
     if named.get("outputs"):  # how sure it is would be that of their softmax
         raise UserError(PROBABILITIES)
-    validation = _validation(config, data)
+    origin = config.run if config.run is None or config.data else _unrepaired(config.run)
+    validation = _validation(config, origin, data)
     source: Source
     dropped, rate = drops(model), None
     if dropped and config.dropout != UncertainConfig.model_fields["dropout"].default:
@@ -178,7 +184,7 @@ def asked(config: UncertainConfig, images: int, device: torch.device | None = No
     if config.profile is not None:
         _check_profile(config.profile, model, source, rate)
     if apart and config.split != "test":
-        data = _without(data, validation)
+        data = _without(data, validation, numbered_alike=origin == config.run)
     data = fixed_subset(data, min(images, len(data)), config.seed)
     _check_finite(model, data)
     return Asked(model, data, validation, source, named, dropped)
@@ -223,10 +229,10 @@ def _check_profile(path: Path, model: nn.Module, source: Source, rate: float | N
         Console(stderr=True).print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _validation(config: UncertainConfig, data: Data) -> Data:
+def _validation(config: UncertainConfig, run: Path | None, data: Data) -> Data:
     """Images that are neither tested on nor, where the run kept some aside, trained on."""
-    if config.run is not None:
-        trained = Run.plain_config_of(config.run if config.data else _unrepaired(config.run), space=False)
+    if run is not None:
+        trained = Run.plain_config_of(run, space=False)
         changed = {name: getattr(config, name) for name in ("data", "data_folder", "size", "channels")}
         sets = load_sets(trained.model_copy(update={key: value for key, value in changed.items() if value is not None}))
         found = sets.train if sets.validation is None else sets.validation
@@ -250,15 +256,25 @@ def _unrepaired(folder: Path) -> Path:
     return folder
 
 
-def _without(data: Data, validation: Data) -> Data:
-    """The images of the training part that decide on no threshold."""
-    rest = (~torch.isin(data.index.cpu(), validation.index.cpu())).nonzero().flatten()
+def _without(data: Data, validation: Data, *, numbered_alike: bool) -> Data:
+    """The images of the training part that decide on no threshold; a repair numbers its own anew, so pixels tell."""
+    if numbered_alike:
+        among = torch.isin(data.index.cpu(), validation.index.cpu())
+    else:
+        deciding = set(_pixels(validation))
+        among = torch.tensor([image in deciding for image in _pixels(data)])
+    rest = (~among).nonzero().flatten()
     if not len(rest):
         raise UserError(
             f"validation-images: all {len(data)} images of this part find the thresholds, which leaves none to measure;"
             " lower it."
         )
     return data.take(rest.to(data.labels.device)) if len(rest) < len(data) else data
+
+
+def _pixels(data: Data) -> Iterator[bytes]:
+    for at in torch.arange(len(data)).split(1024):
+        yield from (image.numpy().tobytes() for image in as_float(data.images[at]).cpu())
 
 
 def finds_thresholds(config: UncertainConfig) -> bool:
@@ -315,25 +331,23 @@ def thresholds_of(
 
 def attacked_validation(config: UncertainConfig, found: Asked) -> list[Data]:
     """What each attack turns of the validation images."""
-    return [
-        turned(found.model, found.validation, attack, config.seed, f"{name} on validation images", found.ranks)
+    return list(attacked(config, found, found.validation, " on validation images").values())
+
+
+def attacked(config: UncertainConfig, found: Asked, data: Data, about: str = "") -> dict[str, Data]:
+    """What each attack turns of the images `data`."""
+    told: dict[str, Any] = {"kept": config.attacked, "ranks": found.ranks}
+    return {
+        name: turned(found.model, data, attack, config.seed, f"{name}{about}", **told)
         for name, attack in attacks_of(config).items()
-    ]
-
-
-def turned(
-    model: nn.Module, data: Data, attack: AttackConfig, seed: int, about: str, ranks: Ranks | None = None
-) -> Data:
-    """What an attack turns from right to wrong, with a progress bar."""
-    with bar(about, len(data)) as report, field_called("attacks", "attack"):
-        return turned_by(model, data, attack.made(seed), report, ranks)
+    }
 
 
 def shown(config: UncertainConfig, found: Asked, *, drops: bool = False) -> dict[str, Any]:
     """A command's own settings for its report, without those that say nothing; `drops`: it uses those of dropout in
     spite of an ensemble."""
-    unused = {*BroughtConfig.model_fields, "out", "device", *(OF_DROPOUT if config.ensemble and not drops else ())}
-    unused |= {"dropout"} if found.dropped else set()
+    unused = {*BroughtConfig.model_fields, "out", "attacked", "device", *(["dropout"] if found.dropped else [])}
+    unused |= {*OF_DROPOUT} if config.ensemble and not drops else set()
     own = config.model_dump(mode="json", exclude=unused, exclude_none=True)
     return {name: value for name, value in own.items() if value != []}
 

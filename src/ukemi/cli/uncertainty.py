@@ -14,6 +14,7 @@ from ukemi.cli.uncertain import (
     Asked,
     UncertainConfig,
     asked_on_ranks,
+    attacked,
     attacks_of,
     check_uncertain,
     finds_thresholds,
@@ -21,7 +22,6 @@ from ukemi.cli.uncertain import (
     set_name,
     shown,
     thresholds_of,
-    turned,
 )
 from ukemi.data import Data
 from ukemi.errors import field_called
@@ -134,8 +134,7 @@ def _groups(
     if config.variants is not None:
         space = space_of(config.variants)
         groups[f"natural {space.name}"] = natural_variants(found.model, found.data, space, seed=config.seed)
-    for name, attack in attacks_of(config).items():
-        groups[name] = turned(found.model, found.data, attack, config.seed, name, found.ranks)
+    groups |= attacked(config, found, found.data)
     for name, guide in guides.items():
         with bar(name, 1) as report:
             # what is new depends on all that came before: not to be divided, so the first rank's counts for all

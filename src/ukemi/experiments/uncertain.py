@@ -91,6 +91,7 @@ class Uncertain:
         """Flags that all commands about uncertainty share."""
         told = [("device", self.place.device), ("passes", self.sizes.passes), ("epsilon", self.epsilon)]
         told += [("validation-images", self.sizes.validation_images), ("seed", self.place.seed)]
+        told += [("attacked", self.folder / "attacked")]
         return flags([*told, ("profile", self.profile())] if thresholds else told)
 
     def profile(self) -> Path:

@@ -29,6 +29,7 @@ KEPT = (
     "device",
     "precision",
     "channels_last",
+    "seed",
 )
 """What a further training takes over from the run."""
 DATA, REPAIR = "data.npz", "repair.json"
@@ -37,13 +38,13 @@ SCHEMA = 1
 
 
 def further(config: TrainConfig, run: Run, out: Path, **changes: Any) -> TrainConfig:
-    """The run's settings for more epochs from its weights, on the data beside them, plainly augmented, at one learning
-    rate."""
+    """The run's settings for more epochs from its weights, into `out` and on the data there, plainly augmented, at one
+    learning rate."""
     if not run.weights_path.exists():
         raise UserError(f"run: {run.folder} has no weights yet; finish it with {run.resuming}.")
     kept = {name: getattr(config, name) for name in KEPT}
     more = {"data": str(out / DATA), "weights": run.weights_path, "schedule": "constant", "validation": 0, "out": out}
-    return TrainConfig(**{**kept, **more, "seed": config.seed, **changes})
+    return TrainConfig(**{**kept, **more, **changes})
 
 
 def same_steps(config: TrainConfig) -> dict[str, Any]:
@@ -53,8 +54,8 @@ def same_steps(config: TrainConfig) -> dict[str, Any]:
 
 def beside(config: TrainConfig, run: Run, out: Path, **changes: Any) -> TrainConfig:
     """As `further`, but on the run's own data, split as the run split them."""
-    own = {name: getattr(config, name) for name in ("data_folder", "size", "channels", "classes", "validation")}
-    return further(config, run, out, **{"data": str(Path(config.data)), **own, **changes})
+    own = {name: getattr(config, name) for name in ("data", "data_folder", "size", "channels", "classes", "validation")}
+    return further(config, run, out, **{**own, **changes})
 
 
 def folder_for(run: Run, out: Path | None, what: str) -> Path:

@@ -157,8 +157,10 @@ class Ensemble:
     The first is the one that is judged: its answer is the certain one.
     """
 
-    def __init__(self, models: Sequence[nn.Module]) -> None:
-        self.models = (models,) if isinstance(models, nn.Module) else tuple(models)
+    def __init__(self, models: Sequence[nn.Module] | nn.ModuleList) -> None:
+        if isinstance(models, nn.Module) and not isinstance(models, nn.ModuleList):
+            models = [models]
+        self.models = tuple(models)
         for model in self.models:
             check_module(model)
         self.passes = at_least_two(len(self.models), "ensemble", "models")
