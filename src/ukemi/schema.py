@@ -9,7 +9,6 @@ import tomllib
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from difflib import get_close_matches
 from fractions import Fraction
 from math import isfinite
 from pathlib import Path
@@ -26,7 +25,7 @@ from pydantic import (
     model_validator,
 )
 
-from ukemi.errors import UserError
+from ukemi.errors import UserError, meant
 
 
 def number(value: Any) -> Any:
@@ -104,9 +103,9 @@ def sentence(error: ValidationError, prefix: str = "", known: Iterable[str] = ()
     kind, given = first["type"], first["input"]
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
         names = [name.replace("_", "-") for name in known] if len(first["loc"]) == 1 else []
-        near = get_close_matches(place.rpartition(".")[2], names, 1, 0.7)
-        meant = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(names)}." if names else "."
-        return f"{place} is not a known field{meant}"
+        near = meant(place.rpartition(".")[2], names)
+        more = f"; did you mean {near}?" if near else f"; known are {', '.join(names)}." if names else "."
+        return f"{place} is not a known field{more}"
     if kind == "missing" or kind == "missing_argument":
         return f"{place} is missing."
     if kind == "union_tag_not_found":

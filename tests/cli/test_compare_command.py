@@ -78,6 +78,14 @@ def test_where_a_run_fails_the_others_are_told_of_all_the_same(jobs: int, capsys
     assert Path("comparison/page.html").exists() and ",standard,1," in Path("comparison/table.csv").read_text()
 
 
+def test_where_a_training_stops_the_answer_says_so_and_the_terminal_why(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("own.toml").write_text(TOML.replace('augmenter = "random"', 'augmenter = "random"\nlearning-rate = 1e30'))
+    assert run(["compare", "--config", "own.toml", "--device", "cpu"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "worst, the only method that finished, has" in said and " 1 run stopped before the end. " in said
+    assert "smooth, random, seed 0 stopped: the loss at epoch 0" in said
+
+
 def test_where_every_run_fails_nothing_is_written() -> None:
     Path("breaks.py").write_text(FAILS.replace("self.seed or ", ""))
     assert run(["compare", "--methods", "own,of=breaks:Fails", *SMALL, "--train", "epochs=2", "batch-size=32"]) == 70

@@ -20,6 +20,7 @@ from ukemi.cli.parse import parse_train
         ("--epochs 3 4", "'4' belongs to no flag of ukemi train (ukemi train --help lists them)."),
         ("--epoch 3", "--epoch is no flag of ukemi train; --epochs is."),
         ("--augmentr sensei", "--augmentr is no flag of ukemi train; --augmenter is."),
+        ("--lr 0.1", "--lr is no flag of ukemi train; --learning-rate is."),
         ("--bogus 3", "--bogus is no flag of ukemi train (ukemi train --help lists them)."),
         (
             "--optimiser foo",

@@ -166,6 +166,8 @@ def test_cases_whose_data_are_absent_are_left_out_and_named(tmp_path: Path) -> N
         ({"cases": [{"name": "a", "grids": ["t9"]}]}, "grids: 't9' is none of"),
         ({"cases": [{"name": "a", "nothing": 1}]}, "cases.a.nothing is no setting"),
         ({"train": {"epoch": 1}}, "train.epoch is no setting of `ukemi train`; did you mean epochs?"),
+        ({"train": {"lr": 1}}, "train.lr is no setting of `ukemi train`; did you mean learning-rate?"),
+        ({"attacks": ("fgsm,eps=8/255",)}, "attack.eps is not a known field; did you mean epsilon?"),
         ({"train": {"epochs": 0}}, "train.epochs: should be greater than or equal to 1"),
         ({"cases": [{"name": "a", "epochs": 0}], "train": {"epochs": 3}}, "cases.a.epochs: should be greater"),
         ({"methods": ["random", "worst-of,k=0"]}, "methods.worst-of,k=0.augmenter.k: should be greater"),

@@ -135,6 +135,19 @@ def test_methods_are_ranked_with_the_seeds_that_all_of_them_finished() -> None:
     assert found.ranked() == ["search", "luck"] and pair is not None and pair.over_seeds.mean == pytest.approx(0.1)
 
 
+def test_who_leads_and_by_how_much_rest_on_the_same_seeds() -> None:
+    """Luck leads by its later seeds, which the second case lacks: best by one figure, it was behind by the other."""
+    easy = {"luck": dict(enumerate(map(outcome, (0.5, 0.8, 0.8)))), "search": dict.fromkeys(range(3), outcome(0.6))}
+    hard = {"luck": {0: outcome(0.5)}, "search": dict.fromkeys(range(3), outcome(0.5))}
+    cases = (replace(CASE, outcomes=easy), CaseResult("hard", ("t3-81",), hard, {"luck": {1: "diverged", 2: "same"}}))
+    found = replace(comparison(), methods=("luck", "search"), cases=cases)
+    pair = found.answer()
+    assert found.ranked() == ["search", "luck"] and pair is not None and pair.over_seeds.mean == pytest.approx(0.05)
+    assert found.mean("search") == pytest.approx(0.55) and found.mean("luck") == pytest.approx(0.5)
+    first, second = ({name: {seed: runs[seed]} for name, runs in easy.items()} for seed in (0, 1))
+    assert replace(found, cases=(replace(CASE, outcomes=first), replace(cases[1], outcomes=second))).answer() is None
+
+
 def test_settings_name_the_data_that_were_used(tmp_path: Path) -> None:
     told = CompareConfig(cases=(Case(data="mnist", model="lenet5"),), out=tmp_path)
     settings = gathered(told, planned(told)).settings

@@ -333,6 +333,27 @@ def test_long_names_stay_within_their_cards(browser: Any, tmp_path: Path) -> Non
     assert wide and max(wide) <= 0 and whole <= 360
 
 
+def test_a_name_without_spaces_makes_no_page_wider(browser: Any, tmp_path: Path) -> None:
+    """Nor does it leave the table's numbers, or the model's answer, no room."""
+    found, long = synthetic(), "set_of_images_" * 8
+    method = found.methods[0]
+    (case,) = found.cases
+    renamed = {
+        name: {long if one == method else one: runs for one, runs in getattr(case, name).items()}
+        for name in ("outcomes", "shown")
+    }
+    case, methods = replace(case, name=f"{long}.npz", **renamed), (long, *found.methods[1:])
+    write_comparison(tmp_path, replace(found, cases=(case,), methods=methods, baseline=long), command="ukemi compare")
+    for width in (390, 1200):
+        tab = browser.new_page(viewport={"width": width, "height": 800})
+        tab.goto((tmp_path / "page.html").as_uri())
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+        assert tab.evaluate("document.querySelector('tbody th').offsetWidth") <= width / 2
+        answer = tab.evaluate("document.querySelector('.answers output').offsetWidth")
+        tab.close()
+        assert answer > 150
+
+
 def test_names_from_right_to_left_stay_where_they_are(
     make: Callable[..., Evaluation], browser: Any, tmp_path: Path
 ) -> None:

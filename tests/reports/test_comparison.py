@@ -17,7 +17,7 @@ from ukemi.comparing import summary
 from ukemi.comparing.outcomes import Outcome
 from ukemi.comparing.result import CaseResult
 from ukemi.reports import comparison_answer, comparison_tables, comparison_texts
-from ukemi.reports.comparison import about_measures, difference_rows, measure_rows
+from ukemi.reports.comparison import _effect, about_measures, difference_rows, measure_rows, short
 from ukemi.reports.comparison_costs import cost_said, loss_said
 from ukemi.reports.texts import Rows, as_latex, as_markdown
 
@@ -120,6 +120,12 @@ def test_a_large_effect_is_a_plain_number() -> None:
     assert rows.rows[0][rows.names.index("d")] == "122"
 
 
+def test_an_effect_has_two_digits_and_a_count_three() -> None:
+    sizes = (0.546, -0.8, 2.96, 14.2, 99.4, -12345.0)
+    assert [_effect(size, size) for size in sizes] == ["0.55", "−0.80", "3.0", "14", "99", "−12,345"]
+    assert [short(count) for count in (999, 12_340, 999_940, 999_960)] == ["999", "12.3\u202fk", "1\u202fM", "1\u202fM"]
+
+
 def test_an_effect_without_any_spread_is_infinite() -> None:
     outcomes = {"luck": {seed: outcome(0.2) for seed in range(3)}, "search": {seed: outcome(0.3) for seed in range(3)}}
     for baseline, said in (("luck", "∞"), ("search", "−∞")):
@@ -148,7 +154,7 @@ def test_no_difference_has_no_sign() -> None:
     outcomes["search"] = dict(enumerate(map(outcome, (0.1, 0.2, 0.3))))
     found = replace(comparison(), methods=("luck", "search"), cases=(replace(CASE, outcomes=outcomes),))
     rows = difference_rows(found)
-    assert [rows.rows[0][rows.names.index(name)] for name in ("points", "d")] == ["+0.0", "0"]
+    assert [rows.rows[0][rows.names.index(name)] for name in ("points", "d")] == ["+0.0", "0.0"]
 
 
 def test_tables_fit_a_terminal_and_say_what_was_not_run() -> None:
@@ -230,7 +236,7 @@ def test_methods_that_stopped_somewhere_are_compared_on_what_all_finished() -> N
     assert "on fashion t3, the only one of 2 that every method finished, 9.8 points above luck" in said
     easy = CaseResult("easy", ("t3-81",), {"search": OUTCOMES["search"]}, {})
     assert comparison_answer(replace(found, cases=(easy, hard)))[0] == (
-        "search and luck can't be ranked: no case was finished by all of them with the same seed."
+        "search and luck can't be ranked: there is no seed with which all of them finished every case."
     )
 
 

@@ -15,6 +15,7 @@ from test_report_page import page_load, read
 sys.path.insert(0, str(Path(__file__).parents[1] / "comparing"))
 from comparison_samples import CASE, OUTCOMES, comparison, outcome
 
+from ukemi.comparing.outcomes import Outcome
 from ukemi.comparing.result import CaseResult
 from ukemi.comparing.shown import ASKED
 from ukemi.measures.sensitivity import Axis, Landscape
@@ -23,7 +24,7 @@ from ukemi.reports.comparison import difference_rows, measure_rows
 from ukemi.reports.comparison_costs import cost_said
 from ukemi.reports.comparison_page import _cost, _curves, _loss, _of_mean
 from ukemi.reports.doubts import doubts_compared
-from ukemi.reports.side_by_side import _recognised, gallery_of, same_seed
+from ukemi.reports.side_by_side import _recognised, gallery_of, near_images, same_seed
 from ukemi.reports.writing import flat
 
 
@@ -43,6 +44,43 @@ def test_what_decides_is_drawn_at_a_glance(tmp_path: Path) -> None:
         assert len(titles) == bars and ("robust accuracy" in titles[2]) == (decides == "robust")
         assert ("recognised unchanged" in page.said()) == (decides == "robust")
     assert titles[2] == "search: accuracy 84.0\u202f%"
+
+
+def test_accuracy_under_attack_is_drawn_on_that_of_the_same_images(tmp_path: Path) -> None:
+    """The first 200 of 1,000 images are attacked; all of them are recognised, of the others fewer."""
+    few = torch.arange(200)
+
+    def attacked(one: Outcome) -> Outcome:
+        images, index = {**one.images, "attacked": (few < 180).double()}, {**one.index, "attacked": few}
+        return replace(one, measures={**one.measures, "attacked": 0.9}, images=images, index=index)
+
+    runs = {"search": {seed: attacked(one) for seed, one in OUTCOMES["search"].items()}}
+    found = replace(comparison(), cases=(replace(CASE, outcomes=runs),), decides="attacked")
+    write_comparison(tmp_path, found, command="ukemi compare")
+    page = read(tmp_path / "page.html")
+    (bar,) = [svg for svg in page.all("svg") if svg.get("class") == "bar"]
+    assert bar["aria-label"] == "search: accuracy 100.0\u202f%, accuracy under attack 90.0\u202f%"
+    assert "still under attack (both of the attacked images)" in page.said()
+
+
+def test_the_runs_are_copied_without_the_mark_of_a_file(tmp_path: Path) -> None:
+    write_comparison(tmp_path, comparison(), command="ukemi compare")
+    assert (tmp_path / "table.csv").read_text().startswith("\ufeffcase,method,seed,")
+    page = (tmp_path / "page.html").read_text()
+    assert '<pre class="copy">case,method,seed,' in page and "\ufeff" not in page
+
+
+def test_methods_that_learnt_nothing_are_named() -> None:
+    """A model that answers the same always holds on all that it recognises, and may lead by that."""
+    found = page_load().comparison(8)
+    (case,) = found.cases
+    runs = {
+        seed: replace(one, measures={"accuracy": 0.1, "robust": 0.1}) for seed, one in case.outcomes["sensei"].items()
+    }
+    lost = replace(case, outcomes={**case.outcomes, "sensei": runs})
+    said = "On noise sensei recognises no more than guessing does. A model that gives one answer to all images holds"
+    assert any(one.startswith(said) for one in comparison_answer(replace(found, cases=(lost,))))
+    assert "guessing" not in " ".join(comparison_answer(found))
 
 
 def test_two_seeds_or_equal_differences_give_no_interval(tmp_path: Path) -> None:
@@ -112,7 +150,17 @@ def test_time_that_no_part_of_the_log_names_is_the_steps() -> None:
     log = [{"loss": 1.0, "images": 100, "seconds": 6.0, "scoring_seconds": 2.0}]
     cost = _cost("search", [replace(outcome(0.5), seconds=10.0, measuring_seconds=1.0, log=log)])
     assert cost is not None and cost.seconds["measuring"] == 1.0
-    assert sum(cost.seconds.values()) == pytest.approx(11.0)  # the repair's log knows 6 of 10 s
+    assert sum(cost.seconds.values()) == pytest.approx(11.0)  # the log knows 6 of 10 s
+
+
+def test_the_time_of_a_retraining_has_the_parts_of_both_trainings_and_its_search() -> None:
+    base = [{"seconds": 10.0, "data_seconds": 1.0, "scoring_seconds": 2.0}]
+    more = [{"seconds": 6.0, "data_seconds": 0.5}]
+    found = _cost("retrained", [replace(OUTCOMES["luck"][0], seconds=20.0, log=more, base_log=base)])
+    assert found is not None
+    assert found.seconds == pytest.approx(
+        {"waiting for data": 1.5, "making and scoring variants": 6.0, "training steps": 12.5, "measuring": 1.5}
+    )
 
 
 @pytest.mark.parametrize("title", ["Luck or search?", *HOSTILE])
@@ -155,6 +203,16 @@ def test_one_image_is_shown_under_every_method_on_one_scale(tmp_path: Path) -> N
     near = [said for said in maps if said.startswith("Loss around one image under")]
     assert len(near) == 4 * 4 and all(sum(name in said for said in near) == 4 for name in found.methods)
     assert set(same_seed(case)) == set(found.methods)
+
+
+def test_a_map_that_is_wrong_everywhere_says_so() -> None:
+    """It has no border, as one has where the image holds everywhere."""
+    found = page_load().comparison(8)
+    for one in found.cases[0].shown["sensei"].values():
+        for ground in one.terrains:
+            ground.landscape.wrong.fill_(True)
+    heads = [figure.title for figure in near_images(found)[0].maps]
+    assert heads == [*found.methods[:-1], "sensei: misclassified everywhere"]
 
 
 def test_an_image_that_every_method_recognises_stands_first() -> None:

@@ -117,7 +117,7 @@ def test_claims_are_sentences() -> None:
     cells = [{"name": name, "data": "fashion-mini", "model": "lenet5"} for name in ("net", "far")]
     told = ExperimentConfig(title="T", experiment="uncertainty", part="study", cells=cells)
     said = experiment_answer(Findings(told, (profile(0, 0.9), profile(1, 0.8)), {"far": "no data"}, 0))
-    assert said[0] == "Claim: benign inputs are mostly HL. net: shown, HL 70%; far: not run."
+    assert said[0] == "Claim: benign inputs are mostly HL. net: shown, HL 70\u202f%; far: not run."
 
 
 @pytest.mark.parametrize(

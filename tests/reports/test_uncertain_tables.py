@@ -41,8 +41,8 @@ def rows_of(part: str, lines: list[dict[str, Any]], title: str) -> dict[str, lis
 def test_claims_are_shown_or_refuted_by_the_lines() -> None:
     lines = [profile(0, 0.9), profile(1, 0.8)]
     claims = rows_of("study", lines, "The paper's claims")
-    assert claims["benign inputs are mostly HL"][1:] == ["shown: HL 70%", "not run"]
-    assert claims["attacked inputs are mostly LH"][1] == "refuted: LL 70%"
+    assert claims["benign inputs are mostly HL"][1:] == ["shown: HL 70\u202f%", "not run"]
+    assert claims["attacked inputs are mostly LH"][1] == "refuted: LL 70\u202f%"
     assert claims["testers are more diverse than attacks (entropy)"][1] == "shown: 1.50 and 1.00 bits"
     assert claims["PCS and VR separate best (AUROC)"][1] == "shown: PCS 0.850, VR 0.750, PE 0.650, MI 0.500"
     aurocs = rows_of("study", lines, "Which")
@@ -56,9 +56,12 @@ def test_a_claim_that_holds_for_some_attacks_says_for_which_not() -> None:
         line["sources"] = [source(name, one) for name, one in zip(ATTACKS, most, strict=True)]
         return rows_of("study", [line], "The paper's claims")["attacked inputs are mostly LH"][1]
 
-    assert judged("LH", "LH", "LH", "HL") == f"shown: LH 55% (but {ATTACKS[3]} HL 70%)"
-    assert judged("LH", "LL", "LH", "HL") == f"in part: LH 40% (but {ATTACKS[1]} LL 70% and {ATTACKS[3]} HL 70%)"
-    assert judged("LH", "HL", "HL", "HL") == "refuted: HL 55%"
+    assert judged("LH", "LH", "LH", "HL") == f"shown: LH 55\u202f% (but {ATTACKS[3]} HL 70\u202f%)"
+    assert (
+        judged("LH", "LL", "LH", "HL")
+        == f"in part: LH 40\u202f% (but {ATTACKS[1]} LL 70\u202f% and {ATTACKS[3]} HL 70\u202f%)"
+    )
+    assert judged("LH", "HL", "HL", "HL") == "refuted: HL 55\u202f%"
 
 
 def test_a_search_below_its_aim_says_how_far_it_came() -> None:
@@ -81,8 +84,10 @@ def test_retraining_is_read_against_training_on() -> None:
     assert rows["HL"][3:5] == ["3.5 ± 0.7", "+2.0, +3.0"] and rows["continued"][4] == ""
     assert rows["HH"][1] == "none succeeded" and rows["LL"][1] == "open" and rows["HL"][8] == "50.0 ± 0.0"
     claims = rows_of("retraining", lines, "The paper's claims")
-    assert claims["HL gains most accuracy"][1] == "shown: best HL +3.5%, HL +3.5%"
-    said = "shown: deepfool -2.0%, carlini-wagner -1.0%, continued +1.0%"
+    said = "refuted: best HL 53.5\u202f%, LH 50.0\u202f%"
+    assert claims["LH has the best calibration rate (paper, NIN: 92.3 %)"][1] == said
+    assert claims["HL gains most accuracy"][1] == "shown: best HL +3.5 points, HL +3.5 points"
+    said = "shown: deepfool −2.0 points, carlini-wagner −1.0 points, continued +1.0 points"
     assert claims["DeepFool and C&W data cost accuracy"][1] == said
     fewer = [*lines, retrained("LL", 0, 0.5, samples=3)]  # of another size, so not compared
     assert rows_of("retraining", fewer, "The paper's claims")["HL gains most accuracy"][1].startswith("shown")

@@ -11,6 +11,7 @@ from ukemi.cli.main import EXIT_STOPPED
 from ukemi.cli.parse import parse
 from ukemi.comparing import CompareConfig, Comparison, compare
 from ukemi.errors import UserError
+from ukemi.reports.comparison import reasons
 
 
 def run(arguments: list[str]) -> int:
@@ -57,9 +58,8 @@ def _tell(config: CompareConfig, found: Comparison, command: str, notes: Sequenc
         console.print(sentence, markup=False)
     for table in reports.comparison_tables(found, console.width):
         console.print(table)
-    for case in found.cases:
-        if case.missing:
-            console.print(f"{case.name} was not run: {case.missing}.", markup=False)
+    for sentence in reasons(found):
+        console.print(sentence)
     console.print(
         f"numbers: {config.out / 'comparison.json'}\ntables:  {config.out / 'table'}.csv, .md, .tex\n"
         f"page:    {config.out / 'page.html'}",

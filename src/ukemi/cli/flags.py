@@ -1,7 +1,6 @@
 """What is wrong with a command's flags, in one sentence, before a parser draws a box around it."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from difflib import get_close_matches
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -9,7 +8,7 @@ import tyro
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from ukemi.errors import UserError
+from ukemi.errors import UserError, meant
 from ukemi.schema import sentence
 
 
@@ -77,9 +76,9 @@ def _meant(flag: str, fields: Iterable[str]) -> str | None:
     inner = [one for one in known if one.endswith(f".{flag.removeprefix('--')}")]
     part = flag.rpartition(".")[0]
     shared = f"{part}." if any(one.startswith(f"{part}.") for one in known) else ""  # what begins alike is not near
-    spelt = [one.removeprefix(shared) for one in known if one.startswith(shared)]
-    near = [shared + one for one in get_close_matches(flag.removeprefix(shared), spelt, 1, 0.7)]
-    return next(iter([*inner, *near]), None)
+    begin = shared or "--"
+    near = meant(flag.removeprefix(begin), [one.removeprefix(begin) for one in known if one.startswith(begin)])
+    return next(iter(inner), None if near is None else begin + near)
 
 
 def _behind(arguments: Sequence[str], at: int) -> list[str]:

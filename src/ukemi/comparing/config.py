@@ -1,7 +1,6 @@
 """What a comparison is told: methods, cases, seeds and measures, in one schema for Python, TOML and flags."""
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -10,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from ukemi.attacks.config import AttackConfig
 from ukemi.augmenters import AUGMENTERS
-from ukemi.errors import UserError, check_known, field_called
+from ukemi.errors import UserError, check_known, field_called, meant
 from ukemi.measures.attacks import styx_grid
 from ukemi.schema import Fixed, Number, Schema, value_of
 from ukemi.spaces import GRIDS, named_grid
@@ -110,8 +109,8 @@ def _checked(given: Settings, place: str) -> Settings:
         if field in OWN:
             raise UserError(f"{place}.{key}: the comparison sets it itself.")
         if field not in TrainConfig.model_fields:
-            near = get_close_matches(field, TrainConfig.model_fields, 1)
-            more = f"; did you mean {near[0].replace('_', '-')}?" if near else " (ukemi train --help lists them)."
+            near = meant(field, list(TrainConfig.model_fields))
+            more = f"; did you mean {near.replace('_', '-')}?" if near else " (ukemi train --help lists them)."
             raise UserError(f"{place}.{key} is no setting of `ukemi train`{more}")
     return pairs(given)
 

@@ -1,6 +1,6 @@
 """From outcomes to the answer: means and spreads per method, differences per pair, one verdict."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
@@ -52,6 +52,10 @@ class CaseResult:
     def measures(self) -> list[str]:
         names = [name for seeds in self.outcomes.values() for one in seeds.values() for name in one.measures]
         return list(dict.fromkeys(names))
+
+    def seeds(self, methods: Collection[str]) -> set[int]:
+        """With which all of these finished."""
+        return set.intersection(*(set(self.outcomes.get(name, {})) for name in methods))
 
     def tested(self, measure: str = "accuracy") -> set[tuple[int, ...]]:
         """The test images of every run, by their identities; one entry where all runs have the same."""
@@ -113,15 +117,13 @@ class Comparison:
         return [case for case in self.cases if case.outcomes]
 
     def shared(self) -> list[CaseResult]:
-        """The cases and seeds that all methods finished which finished any: who stops where it is hard should not lead
-        by what is left."""
+        """The cases that all methods finished which finished any, with the seeds that all of them have in all of these:
+        who stops where it is hard should not lead by what is left."""
         known = {name for case in self.cases for name in case.outcomes}
-        found = []
-        for case in self.run_cases():
-            seeds = set.intersection(*(set(case.outcomes.get(name, {})) for name in known))
-            kept = {name: {seed: runs[seed] for seed in sorted(seeds)} for name, runs in case.outcomes.items()}
-            found += [replace(case, outcomes=kept)] if seeds else []
-        return found
+        cases = [case for case in self.run_cases() if case.seeds(known)]
+        seeds = sorted(set.intersection(*(case.seeds(known) for case in cases))) if cases else []
+        kept = [{name: {seed: runs[seed] for seed in seeds} for name, runs in case.outcomes.items()} for case in cases]
+        return [replace(case, outcomes=runs) for case, runs in zip(cases, kept, strict=True)] if seeds else []
 
     def machines(self) -> list[str]:
         """What the runs were finished on, as far as they say."""

@@ -10,6 +10,7 @@ from rich.table import Table
 from ukemi.comparing import Comparison
 from ukemi.comparing.result import COSTS, CaseResult, Pair
 from ukemi.measures.attacks import as_csv
+from ukemi.measures.outputs import guessing
 from ukemi.measures.statistics import FEWEST, Interval, Paired, Spread
 from ukemi.reports import words
 from ukemi.reports.comparison_costs import cost_said, loss_said
@@ -49,11 +50,32 @@ def comparison_answer(found: Comparison) -> list[str]:
     ranked = found.ranked()
     parts = [_ranking(found, ranked), cost_said(found)] if ranked else [[_nothing(found)]]
     said = [one for part in (parts[::-1] if found.settings.get("cost_first") else parts) for one in part]
-    said += loss_said(found) if ranked else []
-    failed = sum(len(seeds) for case in found.cases for seeds in case.failed.values())
-    for many, what in ((failed, "failed; the same command tries again"), (found.open - failed, "not finished yet")):
+    said += [*loss_said(found), *_guessed(found)] if ranked else []
+    stopped, failed = (_many([getattr(case, what) for case in found.cases]) for what in ("stopped", "failed"))
+    left = {"stopped before the end": stopped, "failed; the same command tries again": failed}
+    for what, many in (left | {"not finished yet": found.open - failed}).items():
         said += [f"{words.plural(many, 'run')} {what}."] * bool(ranked and many)
     return said
+
+
+def _guessed(found: Comparison) -> list[str]:
+    """Methods that learnt nothing: what they hold says nothing of how well they hold."""
+    said = []
+    for case in found.run_cases():
+        classes = next((len(one.classes) for shown in case.shown.values() for one in shown.values()), 1)
+        images = max(map(len, case.tested()), default=0)
+        most = guessing(images, classes)
+        means = {name: case.spread(name, "accuracy") for name in found.methods}
+        names = [name for name, one in means.items() if one and one.mean * images <= most < images]
+        knows = "recognises" if len(names) == 1 else "recognise"
+        if names:
+            said.append(f"On {case.name} {words.listed(names)} {knows} no more than guessing does. {words.SAME_ANSWER}")
+    return said
+
+
+def _many(cases: Sequence[Mapping[str, Mapping[int, str]]]) -> int:
+    """Runs that have a reason."""
+    return sum(len(seeds) for methods in cases for seeds in methods.values())
 
 
 def reasons(found: Comparison) -> list[str]:
@@ -85,7 +107,7 @@ def _ranking(found: Comparison, ranked: Sequence[str]) -> list[str]:
         only = ", the only method that finished," if len(found.methods) > 1 else ""
         return [f"{ranked[0]}{only} has {figure}."]
     if pair is None:
-        return [f"{words.listed(ranked)} can't be ranked: no case was finished by all of them with the same seed."]
+        return [f"{words.listed(ranked)} can't be ranked: there is no seed with which all of them finished every case."]
     if _tied(pair.over_seeds.mean):
         alike = [one for one in ranked if _tied(best - (found.mean(one) or 0))]
         return [f"{words.listed(alike)} hold equally well: {figure}.", *([_how_sure(pair)] if len(alike) == 2 else [])]
@@ -323,13 +345,14 @@ def _share(found: Spread | None) -> str:
 
 
 def _points(share: float) -> str:
-    return f"{100 * share:+z.1f}".replace("-", words.MINUS)
+    return words.signed(100 * share)
 
 
 def _effect(size: float | None, difference: float) -> str:
     if size is None:  # neither method varies
         return words.INFINITE if difference > 0 else words.MINUS + words.INFINITE
-    return words.plain(size, 2) if abs(size) < 99.5 else words.plain(round(size), 9)
+    said = f"{size:#.2g}".removesuffix(".") if abs(size) < 99.5 else f"{size:,.0f}"  # 3.0 stands beside 2.7
+    return said.replace("-", words.MINUS)
 
 
 def _range(interval: Interval) -> str:
@@ -339,6 +362,6 @@ def _range(interval: Interval) -> str:
 def short(count: float) -> str:
     """12.3 M."""
     for size, name in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if count >= size:
+        if count >= 0.9995 * size:  # 999.9 k in three digits is 1 M
             return f"{count / size:.3g}{words.THIN}{name}"
     return f"{count:.0f}"

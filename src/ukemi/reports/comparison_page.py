@@ -3,7 +3,10 @@
 from collections.abc import Sequence
 from math import log10
 from pathlib import Path
+from statistics import fmean
 from typing import Any
+
+import torch
 
 from ukemi.comparing import Comparison, summary
 from ukemi.comparing.outcomes import Outcome
@@ -32,7 +35,7 @@ from ukemi.reports.texts import in_markdown
 from ukemi.reports.writing import flat, versions, write_html, write_numbers
 from ukemi.training.checkpoints import write_whole
 
-INSIDE = {"robust": "recognised under every variant", "attacked": "recognised, and still under attack"}
+INSIDE = {"robust": "recognised under every variant", "attacked": "still under attack (both of the attacked images)"}
 """measures that are parts of accuracy, and what they mean"""
 
 
@@ -74,7 +77,7 @@ def write_comparison(folder: Path, found: Comparison, *, command: str, notes: Se
         costs=_costs(found),
         spent=section(_spent(found)),
         legend=[(method, charts.swatch(at)) for at, method in enumerate(found.methods) if method in drawn],
-        every_run=texts["csv"],
+        every_run=texts["csv"].removeprefix("\ufeff"),
         command=command,
         settings=flat({**found.settings, "baseline": found.baseline}),
     )
@@ -84,16 +87,23 @@ def _bars(found: Comparison, case: CaseResult) -> list[dict[str, Any]]:
     """The measure that decides, on accuracy where it is a part of that."""
     bars, inside = [], found.decides in INSIDE
     for method in found.methods:
-        accuracy, decided = (case.spread(method, name) for name in ("accuracy", found.decides))
-        if accuracy is not None and decided is not None:
-            below = accuracy.mean if inside else decided.mean
+        decided = case.spread(method, found.decides)
+        if decided is not None:
+            runs = case.outcomes[method].values()
+            below = fmean(_recognised(one, found.decides) for one in runs) if inside else decided.mean
             interval = _of_mean(list(case.values(method, found.decides).values()))
             said = words.percent(decided.mean)
-            before = words.percent(accuracy.mean) if inside else ""
+            before = words.percent(below) if inside else ""
             title = f"{method}: " + f"accuracy {before}, " * inside + f"{NAMES[found.decides]} {said}"
             svg = charts.bar(below, decided.mean, interval, title)
             bars.append({"name": method, "accuracy": before, "robust": said, "svg": svg})
     return bars
+
+
+def _recognised(one: Outcome, measure: str) -> float:
+    """Accuracy on the images that have this measure: few may be attacked."""
+    among = torch.isin(one.index["accuracy"], one.index[measure])
+    return float(one.images["accuracy"][among].double().mean())
 
 
 def _of_mean(values: Sequence[float]) -> Interval:
@@ -177,10 +187,10 @@ def _cost(name: str, outcomes: Sequence[Outcome]) -> Cost | None:
         return None
     means: dict[str, float] = {}
     for one in outcomes:
-        known = spent(one.log)
-        # a repair's log knows of the repair alone; an old log of nothing but the whole
-        rest = max(0.0, one.seconds - sum(known.values()))
-        known |= {"training steps": known.get("training steps", 0.0) + rest, "measuring": one.measuring_seconds}
-        for part, took in known.items():
+        parts = [*spent(one.base_log).items(), *spent(one.log).items()]
+        # no log of a retraining knows of its search for variants; an old log of nothing but the whole
+        rest = max(0.0, one.seconds - sum(took for _, took in parts))
+        parts += [(PARTS[1] if one.base_log else PARTS[2], rest), ("measuring", one.measuring_seconds)]
+        for part, took in parts:
             means[part] = means.get(part, 0.0) + took / len(outcomes)
     return Cost(name, {part: means[part] for part in PARTS if means.get(part, 0.0) >= 0.0005})

@@ -171,4 +171,4 @@ def _named(name: str, means: Mapping[str, float]) -> str:
 
 
 def _points(share: float) -> str:
-    return f"{100 * share:+.1f}".replace("-", words.MINUS)
+    return words.signed(100 * share)

@@ -73,10 +73,15 @@ def _near(case: str, methods: Mapping[str, Shown], at: int, side: int) -> Near:
     return Near(
         case,
         label,
-        [Curves(name, _map(name, one, at, most), ()) for name, one in methods.items()],
+        [Curves(_headed(name, one, at), _map(name, one, at, most), ()) for name, one in methods.items()],
         " and ".join(words.gene_name(axis.gene) for axis in axes),
         sweep_card({name: one.sweeps[at] for name, one in methods.items()}, first.classes, first.space, side),
     )
+
+
+def _headed(name: str, shown: Shown, at: int) -> str:
+    """A map without a border would look as if the image held everywhere."""
+    return f"{name}: misclassified everywhere" if shown.terrains[at].landscape.wrong.all() else name
 
 
 def _map(name: str, shown: Shown, at: int, most: float) -> Markup:

@@ -65,7 +65,7 @@ def evaluation_notes(evaluation: Evaluation) -> list[str]:
     found = evaluation.robustness
     seen = evaluation.settings.get("seen")
     said = [f"Measured on {seen}, at least in part: on others it may do worse."] if seen else []
-    if "run" not in evaluation.settings and not found.not_finite:
+    if not found.not_finite:
         said += _guessed(evaluation, int(found.correct.sum()))
     return said + notes(len(found.correct), found.not_finite, evaluation.attacks, evaluation.settings)
 
@@ -79,15 +79,16 @@ BEHIND = {
 
 
 def _guessed(evaluation: Evaluation, right: int) -> list[str]:
-    """What is said of a model from elsewhere that is no better than guessing."""
+    """What is said of a model that is no better than guessing; of one from elsewhere, what may lie behind it."""
     images, classes = len(evaluation.robustness.correct), len(evaluation.classes)
     guessed = guessing(images, classes)
     if not right <= guessed < images:
         return []
-    behind = ", ".join(about for name, about in BEHIND.items() if not evaluation.settings.get(name))
+    own = "run" in evaluation.settings
+    behind = ", ".join(about for name, about in BEHIND.items() if not (own or evaluation.settings.get(name)))
     return [
         f"{right} of {words.plural(images, 'image')} are recognised; guessing among {classes} classes gets up to"
-        f" {int(guessed)}." + f" What may lie behind it: {behind}." * bool(behind)
+        f" {int(guessed)}." + f" What may lie behind it: {behind}." * bool(behind) + f" {words.SAME_ANSWER}" * own
     ]
 
 

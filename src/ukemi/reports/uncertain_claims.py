@@ -7,11 +7,15 @@ from ukemi.experiments.uncertain import ATTACKS, CONTINUED, FUZZERS
 from ukemi.reports.sections import Line, Lines, Section
 from ukemi.reports.texts import Rows
 from ukemi.reports.uncertain_tables import METRICS, ROWS, Missing, gain, named, of, state
-from ukemi.reports.words import listed
+from ukemi.reports.words import listed, percent, signed
 from ukemi.uncertainty import PATTERNS
 
 Judge = Callable[[Lines, str], str]
 OPEN = ""
+LETTERS = (
+    "H is high, L is low: of a pattern's letters the first is PCS (how far the first class leads), the second VR (how"
+    " often passes disagree)."
+)
 
 
 def claims_section(part: str, lines: Lines, models: Sequence[str], missing: Missing) -> Section | None:
@@ -20,7 +24,7 @@ def claims_section(part: str, lines: Lines, models: Sequence[str], missing: Miss
     rows = [
         [claim, *(judge(lines, model) or state(model, missing) for model in models)] for claim, judge in judged.items()
     ]
-    return Section("The paper's claims", [], Rows(["claim", *models], rows)) if rows else None
+    return Section("The paper's claims", [LETTERS], Rows(["claim", *models], rows)) if rows else None
 
 
 def _mostly(sources: Sequence[str], pattern: str) -> Judge:
@@ -50,7 +54,7 @@ def _largest(shares: dict[str, float]) -> str:
 
 
 def _said(shares: dict[str, float]) -> str:
-    return f"{_largest(shares)} {max(shares.values()):.0%}"
+    return f"{_largest(shares)} {percent(max(shares.values()), 0)}"
 
 
 def _diverse(lines: Lines, model: str) -> str:
@@ -84,7 +88,7 @@ def _uncommon(lines: Lines, model: str) -> str:
     return f"{'shown' if middle > 1 else 'refuted'}: median × {middle:.2f}, up to × {max(known):.2f}"
 
 
-def _best(score: Callable[[Line], float | None], wanted: str) -> Judge:
+def _best(score: Callable[[Line], float | None], wanted: str, said: Callable[[float], str]) -> Judge:
     """Only groups of equal size are compared."""
 
     def judge(lines: Lines, model: str) -> str:
@@ -100,7 +104,7 @@ def _best(score: Callable[[Line], float | None], wanted: str) -> Judge:
             return f"open: {wanted} has {min(fewer)} of {most} inputs" if fewer else OPEN
         best = max(means, key=lambda row: means[row])
         shown = best == wanted and means[best] > 0
-        return f"{'shown' if shown else 'refuted'}: best {best} {means[best]:+.1%}, {wanted} {means[wanted]:+.1%}"
+        return f"{'shown' if shown else 'refuted'}: best {best} {said(means[best])}, {wanted} {said(means[wanted])}"
 
     return judge
 
@@ -116,8 +120,12 @@ def _negative(lines: Lines, model: str) -> str:
         return OPEN
     means, plain = {row: mean(values) for row, values in known.items()}, _gains(lines, model, CONTINUED)
     control = mean(plain) if plain else 0.0
-    said = ", ".join(f"{row} {value:+.1%}" for row, value in means.items()) + f", continued {control:+.1%}"
+    said = ", ".join(f"{row} {_points(value)}" for row, value in {**means, CONTINUED: control}.items())
     return f"{'shown' if max(means.values()) < min(0, control) else 'refuted'}: {said}"
+
+
+def _points(gained: float) -> str:
+    return f"{signed(100 * gained)} points"
 
 
 def _calibrated(line: Line) -> float | None:
@@ -134,9 +142,9 @@ CLAIMS: dict[str, dict[str, Judge]] = {
     },
     "defences": {"uncommon patterns reveal more (paper: 35 % on average, up to 79 %)": _uncommon},
     "retraining": {
-        "HL gains most accuracy": _best(lambda line: gain(line, "accuracy"), "HL"),
+        "HL gains most accuracy": _best(lambda line: gain(line, "accuracy"), "HL", _points),
         "DeepFool and C&W data cost accuracy": _negative,
-        "LH has the best calibration rate (paper, NIN: 92.3 %)": _best(_calibrated, "LH"),
+        "LH has the best calibration rate (paper, NIN: 92.3 %)": _best(_calibrated, "LH", percent),
     },
 }
 """By the part of the experiment that can judge them."""

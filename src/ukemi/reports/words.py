@@ -8,6 +8,8 @@ from ukemi.spaces import Gene, Space
 MINUS = "\N{MINUS SIGN}"
 THIN = "\N{NARROW NO-BREAK SPACE}"
 INFINITE = "\N{INFINITY}"
+SAME_ANSWER = "A model that gives one answer to all images holds under every variant, too."
+"""why the robust accuracy of a model that learnt nothing says nothing"""
 
 NAMES = {
     "rotation": "rotation",
@@ -80,6 +82,11 @@ def budgets(epsilons: Sequence[float]) -> dict[float, str]:
 def budget(epsilon: float) -> str:
     """The same of one."""
     return budgets([epsilon])[epsilon]
+
+
+def signed(number: float) -> str:
+    """A difference in one decimal, with a real minus sign; none is +0.0."""
+    return f"{number:+z.1f}".replace("-", MINUS)
 
 
 def percent(share: float, digits: int = 1) -> str:
