@@ -44,6 +44,24 @@ def test_every_generation_chooses_its_parents_anew(made: MakerOf, seeds: Data) -
     assert torch.equal(first, again) and not torch.equal(first, later)
 
 
+def test_a_child_has_two_parents_that_won_tournaments(seeds: Data) -> None:
+    images, _, index = _rows(seeds)
+    fitness = torch.rand(6, 10, generator=torch.Generator().manual_seed(0)).double()
+    told = {"population": 10, "elite": 0, "climbers": 0, "mutation": 0, "tournament": 2, "epsilon": 0.1}
+    first, second, both = (
+        maker.children(maker.first(10), fitness, 1, torch.ones_like)
+        for maker in (PixelMaker(images, index, SearchSettings(**told, exchange=share), 0) for share in (0, 1, 0.5))
+    )
+    codes = PixelMaker(images, index, SearchSettings(**told), 0).first(10)
+    for parents in (first, second):
+        numbers = (parents[:, :, None] == codes[:, None]).flatten(3).all(3).long().argmax(2)
+        assert torch.equal(rows_of(codes, numbers), parents)
+        assert float(fitness.gather(1, numbers).mean()) > float(fitness.mean()) + 0.05
+    assert torch.equal(both, torch.where(both == first, first, second))
+    mixed = (both != first).flatten(2).any(2) & (both != second).flatten(2).any(2)
+    assert torch.equal(mixed, (first != second).flatten(2).any(2)) and int(mixed.sum()) > 40
+
+
 @pytest.mark.parametrize("made", [PixelMaker, natural(T3)])
 def test_how_often_an_end_is_drawn_can_be_said(made: MakerOf, seeds: Data) -> None:
     images, _, index = _rows(seeds)
