@@ -57,6 +57,9 @@ def test_a_child_has_two_parents_that_won_tournaments(seeds: Data) -> None:
         numbers = (parents[:, :, None] == codes[:, None]).flatten(3).all(3).long().argmax(2)
         assert torch.equal(rows_of(codes, numbers), parents)
         assert float(fitness.gather(1, numbers).mean()) > float(fitness.mean()) + 0.05
+    hard = PixelMaker(images, index, SearchSettings(**told | {"tournament": 200}, exchange=0), 0)
+    best = rows_of(codes, fitness.argmax(1, keepdim=True).expand(6, 10))
+    assert torch.equal(hard.children(codes, fitness, 1, torch.ones_like), best)
     assert torch.equal(both, torch.where(both == first, first, second))
     mixed = (both != first).flatten(2).any(2) & (both != second).flatten(2).any(2)
     assert torch.equal(mixed, (first != second).flatten(2).any(2)) and int(mixed.sum()) > 40
