@@ -175,6 +175,8 @@ def test_what_a_defence_lacks_is_named(net: nn.Module, benign: Data) -> None:
     bare = Setting(net, benign)
     with pytest.raises(UserError, match="adversarial-classifier: it learns"):
         defence_of("adversarial-classifier", bare)
+    with pytest.raises(UserError, match=r"adversarial-classifier: it learns from .* images, but 300 and 0 were given"):
+        Classifying(net, benign, benign.take(torch.arange(0)))
     with pytest.raises(UserError, match="distillation: it trains"):
         defence_of("distillation", bare)
     with pytest.raises(UserError, match="defences: 'none' is none of squeezing"):
