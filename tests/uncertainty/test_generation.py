@@ -356,8 +356,7 @@ def test_what_is_not_finite_is_worst() -> None:
 def test_what_an_ensemble_answers_is_no_luck(dropping: nn.Module, seeds: Data) -> None:
     """Its members answer the same every time: what is there needs no margin and no second look."""
     others = [deepcopy(dropping) for _ in range(2)]
-    for other in others:
-        torch.nn.init.zeros_(list(other.parameters())[-1])
+    torch.nn.init.zeros_(list(others[0].parameters())[-1])  # one of three differs at most: a VR near the limit
     source, target = Ensemble([dropping, *others]), Target("LH", "misclassified", Thresholds((0.9, 0.9), (0.3, 0.3)))
     found = generate(source, seeds, target, SearchSettings(population=16, generations=12, epsilon=0.3, climbers=0))
     assert found.success.any() and torch.equal(found.success, found.claimed)

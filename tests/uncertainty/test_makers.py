@@ -77,3 +77,27 @@ def test_how_often_an_end_is_drawn_can_be_said(made: MakerOf, seeds: Data) -> No
         fresh = (child[:, :, None] != codes[:, None]).all(2)
         shares.append(float((ends & fresh).double().mean()))
     assert shares[0] < 0.3 * shares[1]
+
+
+@pytest.mark.parametrize(("made", "edge"), [(PixelMaker, 0.9), (natural(T3), 0.5)])
+def test_how_often_an_end_is_drawn_where_nothing_is_said(made: MakerOf, edge: float, seeds: Data) -> None:
+    images, _, index = _rows(seeds)
+    usual, said = (made(images, index, SearchSettings(edge=given), 0) for given in (None, edge))
+    codes, fitness = usual.first(20), torch.rand(6, 20, generator=torch.Generator().manual_seed(0)).double()
+    assert torch.equal(codes, said.first(20))
+    children = [maker.children(codes, fitness, 1, torch.ones_like) for maker in (usual, said)]
+    assert torch.equal(*children)
+
+
+def test_natural_variations_are_children_of_the_better_ones(seeds: Data) -> None:
+    """As many as 0.4 of a generation; their genes are the parents' where they are not drawn anew."""
+    images, _, index = _rows(seeds)
+    maker = natural(T3)(images, index, SearchSettings(elite=0), 0)
+    codes = maker.first(10)
+    fitness = torch.arange(10.0).flip(0).double().expand(6, 10)
+    children = maker.children(codes, fitness, 1, torch.ones_like)
+    worse = codes.clone()
+    worse[:, 4:] = codes[:, :1]  # those who have no children
+    assert torch.equal(maker.children(worse, fitness, 1, torch.ones_like), children)
+    worse[:, 3] = codes[:, 0]
+    assert not torch.equal(maker.children(worse, fitness, 1, torch.ones_like), children)
