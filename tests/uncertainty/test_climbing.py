@@ -122,7 +122,7 @@ def test_seeds_that_leave_take_their_speed_along() -> None:
     way = torch.tensor([1.0, -1, 1]).view(3, 1, 1, 1, 1).expand(3, 1, 1, 2, 2)
     maker = PixelMaker(images, index, settings, 0)
     codes = maker.children(maker.first(2), torch.zeros(3, 2).double(), 1, lambda at: way)
-    rows = torch.tensor([2, 1])
+    rows = torch.tensor([1, 2])
     some = maker.kept(rows).children(codes[rows], torch.zeros(2, 2).double(), 2, torch.zeros_like)
     whole = maker.children(codes, torch.zeros(3, 2).double(), 2, torch.zeros_like)
     assert torch.equal(some[:, -1], whole[rows, -1]) and not torch.equal(some[:, -1], codes[rows, -1])
