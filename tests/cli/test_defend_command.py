@@ -195,6 +195,8 @@ def test_bad_input_is_one_sentence_before_any_work_and_writes_nothing(
     write_set(tmp_path / "frozen.safetensors", replace(full, success=full.success & False))
     frozen, other = ["--transfer", str(tmp_path / "frozen.safetensors")], str(tmp_path / "other.safetensors")
     vain = str(tmp_path / "vain.safetensors")
+    again = str(made / "train/../test/generated.safetensors")
+    twice = ["--transfer", test, again]
     monkeypatch.setattr("ukemi.cli.uncertain.turned", None)  # attacks: never reached
     monkeypatch.setattr("ukemi.repairs.uncertain.turned_by", None)
     for flags, said in (
@@ -211,7 +213,13 @@ def test_bad_input_is_one_sentence_before_any_work_and_writes_nothing(
         (["repair", "uncertainty", own, "--device", "tpu"], "device: 'tpu' is not there"),
         (["repair", "uncertainty", own], "sets: at least one file"),
         (["repair", "uncertainty", own, "--sets", test], "was made from the test part"),
-        (["repair", "uncertainty", own, "--sets", test, test], "is given twice"),
+        (["repair", "uncertainty", own, "--sets", test, test], f"sets: {test} is given twice."),
+        (["defend", own, *GIVEN, *FEW, "--sets", test, again], f"sets: {test} is given twice."),
+        (["uncertainty", own, *GIVEN, *FEW, "--sets", test, again], f"sets: {test} is given twice."),
+        (
+            ["repair", "uncertainty", own, "--sets", str(made / "train/generated.safetensors"), *twice],
+            f"transfer: {test} is given twice.",
+        ),
         (["repair", "uncertainty", own, "--sets", str(tmp_path / "other.safetensors")], "made for another model"),
         (
             ["repair", "uncertainty", own, "--sets", str(made / "train/generated.safetensors"), "--samples", "9999"],

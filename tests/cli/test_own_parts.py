@@ -171,7 +171,8 @@ def test_a_network_that_wants_normalised_pixels_is_trained_from_its_weights(
     Path("wants.py").write_text(
         "from torch import nn\ndef net():\n    return nn.Sequential(nn.Flatten(), nn.Linear(256, 2))\n"
     )
-    torch.save({"1.weight": torch.randn(2, 256), "1.bias": torch.randn(2)}, "net.pt")
+    for name in ("net.pt", "other.pt", "third.pt"):
+        torch.save({"1.weight": torch.randn(2, 256), "1.bias": torch.randn(2)}, name)
     own = ["--model", "wants:net", "--weights", "net.pt", "--mean", "0.6", "--std", "0.1"]
     assert run(["evaluate", *own, "--data", str(images), "--out", "before"]) == 0
     assert run(small(images, *own, "--learning-rate", "1e-30", "--out", "trained")) == 0
@@ -182,13 +183,14 @@ def test_a_network_that_wants_normalised_pixels_is_trained_from_its_weights(
     assert run(["repair", "retrain", "trained", "--epochs", "1"]) == 0
     ensemble = [
         "--ensemble",
-        "net.pt",
+        "other.pt",
         "trained/model.safetensors",
         "--pcs-thresholds",
         "0.5",
         "--vr-thresholds",
         "0.1",
     ]
+    own[3] = "third.pt"
     assert run(["uncertainty", *own, "--data", str(images), *ensemble, "--attacks", "--fuzzers", "--out", "asked"]) == 0
     capsys.readouterr()
     for flags, said in (

@@ -146,15 +146,27 @@ def test_an_ensemble_answers_in_place_of_dropout() -> None:
 
 def test_a_member_that_counts_the_classes_otherwise_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     data = load("fashion-mini")
-    for name, classes in (("one", data.classes), ("other", data.classes[::-1])):
-        config = TrainConfig(model="lenet5", out=Path(name))
+    for name, classes in (("one", data.classes), ("fourth", data.classes), ("other", data.classes[::-1])):
+        config = TrainConfig(model="lenet5", out=Path(name), seed=len(name))
         model = make_model(config, data.train, data.classes, None)
         write_checkpoint(Run.start(config).weights_path, model.state_dict(), {"classes": list(classes)})
     flags = ["uncertainty", "one", *GIVEN, "--images", "4", "--attacks", "fgsm", "--fuzzers", "--device", "cpu"]
     for path in ("", "/model.safetensors"):  # a run, or its weights alone
         assert run([*flags, "--ensemble", f"other{path}"]) == 2
         assert f"ensemble: other{path} knows the classes" in capsys.readouterr().err
-        assert run([*flags, "--ensemble", f"one{path}"]) == 0
+        assert run([*flags, "--ensemble", f"fourth{path}"]) == 0
+
+
+def test_a_member_that_is_there_already_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """Two alike always agree: of several of them VR and MI are 0 for every image."""
+    flags = ["uncertainty", *PLAIN[: -len(TEN)], *FEW, *GIVEN, "--ensemble"]
+    for members, said in (
+        (["tiny.safetensors"], "tiny.safetensors has the same weights as the model"),
+        (["other.safetensors", "./other.safetensors"], "other.safetensors has the same weights as other.safetensors"),
+    ):
+        assert run([*flags, *members]) == 2
+        assert f"ukemi: ensemble: {said}, so the two would always agree; leave it out." in capsys.readouterr().err
+    assert not Path("uncertainty").exists()
 
 
 def test_generate_writes_a_set_that_uncertainty_reads(capsys: pytest.CaptureFixture[str]) -> None:

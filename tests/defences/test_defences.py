@@ -13,7 +13,7 @@ from ukemi.defences.classifier import Classifying, halves
 from ukemi.defences.detectors import Mutating
 from ukemi.defences.hardening import CROPS, NEARBY, _mean, _vote
 from ukemi.defences.slices import Slicing
-from ukemi.defences.transforms import deflected, wavelet_denoised
+from ukemi.defences.transforms import deflected, jpeg, total_variation, wavelet_denoised
 from ukemi.slicing import slices_of
 from ukemi.training.sets import weights_hash
 from ukemi.variations import vary
@@ -110,6 +110,23 @@ def test_deflected_pixels_are_denoised(net: nn.Module, benign: Data) -> None:
     assert torch.equal(hardened(images), wanted) and not torch.allclose(wanted, other)
 
 
+def test_defences_are_worn_as_documented(net: nn.Module, benign: Data) -> None:
+    """The numbers of docs/defences.md, which measured results rest on."""
+    images = benign.batch(torch.arange(4), "cpu").images
+    forms = {
+        "jpeg": jpeg(images, 75),
+        "total-variation": total_variation(images, 0.1, 30),
+        "pixel-deflection": wavelet_denoised(deflected(images, key_of(images), 0.05, 3, seed=0), 0.04),
+    }
+    for name, form in forms.items():
+        worn = defence_of(name, Setting(net, benign))
+        assert isinstance(worn, nn.Module) and torch.equal(worn(images), net(form))
+    assert defence_of("mutation-testing", Setting(net, benign))._mutants == 20  # type: ignore[union-attr]
+    ranges = [[(gene.name, gene.low, gene.high) for gene in space.genes] for space in (CROPS, NEARBY)]
+    moved = [("translate_x", -0.05, 0.05), ("translate_y", -0.05, 0.05)]
+    assert ranges == [[*moved, ("zoom", 1, 1.2)], [("rotation", -10, 10), *moved, ("shear", -0.05, 0.05)]]
+
+
 def test_mutants_keep_most_benign_labels(net: nn.Module, benign: Data) -> None:
     detector = Mutating(net, benign, 8)
     images = benign.batch(torch.arange(len(benign)), "cpu").images
@@ -175,6 +192,8 @@ def test_what_a_defence_lacks_is_named(net: nn.Module, benign: Data) -> None:
     bare = Setting(net, benign)
     with pytest.raises(UserError, match="adversarial-classifier: it learns"):
         defence_of("adversarial-classifier", bare)
+    with pytest.raises(UserError, match=r"adversarial-classifier: it learns from .* images, but 300 and 0 were given"):
+        Classifying(net, benign, benign.take(torch.arange(0)))
     with pytest.raises(UserError, match="distillation: it trains"):
         defence_of("distillation", bare)
     with pytest.raises(UserError, match="defences: 'none' is none of squeezing"):

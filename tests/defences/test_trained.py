@@ -8,6 +8,7 @@ import torch
 from ukemi import UserError
 from ukemi.data import load
 from ukemi.defences import Setting, defence_of, distilled, smoothed
+from ukemi.defences.trained import TEMPERATURE
 from ukemi.training import Run, TrainConfig, train
 from ukemi.training.setup import load_sets, trained_model
 
@@ -28,6 +29,7 @@ def test_a_student_learns_what_its_teacher_says_and_both_are_kept(finished: Run,
     assert distilled(finished, tmp_path / "d", temperature=10).weights_path.stat().st_mtime_ns == weights  # not again
     with pytest.raises(UserError, match=r"^defences: .*teacher was trained with objective .*10.* remove that folder"):
         distilled(finished, tmp_path / "d", temperature=30)
+    assert TEMPERATURE == 20
     data = load_sets(student).train.take(torch.arange(300))
     answers = []
     for folder in ("teacher", "student"):

@@ -92,6 +92,15 @@ def test_what_is_right_again_is_not_among_what_was_turned(net: nn.Module, data: 
         validation_thresholds(source, data, [right])
 
 
+def test_a_source_that_the_model_has_no_answers_to_is_named(net: nn.Module, data: Data) -> None:
+    """A fuzzer looks for just such inputs."""
+    lost = in_a_row([data.take(torch.arange(3)), data.take(torch.arange(1))])
+    lost.images[3] = torch.nan  # type: ignore[index]
+    said = "^model on deephunter: its answers to 1 of 4 images are not finite"
+    with pytest.raises(UserError, match=said):
+        profile(DropoutPasses(net, 12), {"benign": data, "deephunter": lost}, LIMITS)
+
+
 def _but(rows: Tensor, data: Data) -> Tensor:
     return torch.arange(len(data))[~torch.isin(torch.arange(len(data)), rows)]
 

@@ -50,6 +50,14 @@ def test_claims_are_shown_or_refuted_by_the_lines() -> None:
     assert aurocs["not run"][0] == "far"
 
 
+def test_pcs_and_vr_separate_best_only_where_they_are_the_first_two() -> None:
+    line = profile(0, 0.9)
+    for one in line["sources"][1:]:
+        one["auroc"] = {"pcs": 0.9, "vr": 0.7, "pe": 0.8, "mi": 0.5}
+    claim = rows_of("study", [line], "The paper's claims")["PCS and VR separate best (AUROC)"][1]
+    assert claim == "refuted: PCS 0.900, PE 0.800, VR 0.700, MI 0.500"
+
+
 def test_a_claim_that_holds_for_some_attacks_says_for_which_not() -> None:
     def judged(*most: str) -> str:
         line = profile(0, 0.9)

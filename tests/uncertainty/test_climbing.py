@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ukemi import UserError
 from ukemi.attacks.norms import radius_of
 from ukemi.data import Data
-from ukemi.uncertainty import DropoutPasses, Ensemble, SearchSettings, Target, Thresholds, generate
+from ukemi.uncertainty import DropoutPasses, Ensemble, Sampled, SearchSettings, Target, Thresholds, generate
 from ukemi.uncertainty.generation import PixelMaker
 from ukemi.uncertainty.passes import Source
 
@@ -105,12 +105,12 @@ def test_steps_keep_their_direction_and_grow_shorter() -> None:
     maker = PixelMaker(images, index, SearchSettings(population=2, generations=4, epsilon=0.4, climbers=1), 0)
     codes, fitness = maker.first(2), torch.zeros(1, 2).double()
     steps = []
-    slopes = [torch.tensor([4.0, -2, 1, 1]), torch.tensor([1.0, 1, -8, 2]), torch.tensor([0.0, 0, 0, 0])]
+    slopes = [torch.tensor([4.0, -2, 1, 1]), torch.tensor([1.0, 1.95, -8, 1.05]), torch.tensor([0.0, 0, 0, 0])]
     for generation, slope in enumerate(slopes, 1):
         before = codes[:, -1].clone()
         codes = maker.children(codes, fitness, generation, lambda at, slope=slope: slope.view(1, 1, 1, 2, 2))  # type: ignore[misc]
         steps.append((codes[:, -1] - before).flatten().tolist())
-    # a tenth of 0.4; then 0.8 x (2, -1, 0.5, 0.5) + (1, 1, -8, 2) / 3; then what is left of both
+    # a tenth of 0.4; then 0.8 x (2, -1, 0.5, 0.5) + (1, 1.95, -8, 1.05) / 3; then what is left of both
     assert steps[0] == pytest.approx([0.04, -0.04, 0.04, 0.04], abs=1e-6)
     assert steps[1] == pytest.approx([0.03, -0.03, -0.03, 0.03], abs=1e-6)
     assert steps[2] == pytest.approx([0.02, -0.02, -0.02, 0.02], abs=1e-6)
@@ -122,10 +122,31 @@ def test_seeds_that_leave_take_their_speed_along() -> None:
     way = torch.tensor([1.0, -1, 1]).view(3, 1, 1, 1, 1).expand(3, 1, 1, 2, 2)
     maker = PixelMaker(images, index, settings, 0)
     codes = maker.children(maker.first(2), torch.zeros(3, 2).double(), 1, lambda at: way)
-    rows = torch.tensor([2, 1])
+    rows = torch.tensor([1, 2])
     some = maker.kept(rows).children(codes[rows], torch.zeros(2, 2).double(), 2, torch.zeros_like)
     whole = maker.children(codes, torch.zeros(3, 2).double(), 2, torch.zeros_like)
     assert torch.equal(some[:, -1], whole[rows, -1]) and not torch.equal(some[:, -1], codes[rows, -1])
+
+
+def test_slopes_are_taken_under_the_masks_that_the_generation_was_scored_under(
+    dropping: nn.Module, recognised: Data
+) -> None:
+    asked: list[tuple[str, int]] = []
+
+    class Noting(DropoutPasses):
+        def __call__(self, images: Tensor, index: Tensor, *, turn: int = 0, shared: int = 1) -> Sampled:
+            asked.append(("scored", turn))
+            return super().__call__(images, index, turn=turn, shared=shared)
+
+        def linked(self, images: Tensor, index: Tensor, *, turn: int = 0) -> Sampled:
+            asked.append(("climbed", turn))
+            return super().linked(images, index, turn=turn)
+
+    target = Target("HH", "misclassified", Thresholds((0.999, 0.999), (0.95, 0.95)))  # out of reach
+    settings = SearchSettings(population=4, generations=3, epsilon=0.01, climbers=1)
+    generate(Noting(dropping, 4), recognised.take(torch.arange(2)), target, settings)
+    pairs = [(kind, turn) for turn in (1, 2, 3) for kind in ("scored", "climbed")]
+    assert asked[:-1] == pairs[:-1]  # none climb after the last; what counts is judged anew
 
 
 def test_climbing_reaches_what_breeding_does_not(dropping: nn.Module, recognised: Data) -> None:

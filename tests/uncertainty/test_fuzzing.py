@@ -53,6 +53,13 @@ def test_distances_are_to_the_nearest_seen() -> None:
     assert Distances(Pass(), reference, 5.0).threshold == 5
 
 
+def test_distances_are_those_of_the_last_layer(recognised: Data) -> None:
+    net = Tokens("images")  # two layers of four neurons
+    guide, values = Distances(net, recognised, 0.1), torch.zeros(3, 8)
+    values[1, 0], values[2, 7] = 1, 1
+    assert [guide.novel(row[None]).tolist() for row in values] == [[True], [False], [True]]
+
+
 def test_no_activation_is_its_own_nearest_neighbour() -> None:
     """More than are measured at a time."""
     rows = [[float(at), 0.0] for at in range(600)]

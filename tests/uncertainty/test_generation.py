@@ -171,6 +171,8 @@ def test_the_vr_that_lasts_is_known_for_thousands_of_passes(high: bool) -> None:
     aimed = Target("LH" if high else "LL", "kept", Thresholds((0.5, 0.5), (0.3, 0.3))).aimed_vr(3000)
     below = stats.binom.cdf(899, 3000, aimed)
     assert (1 - below if high else below) == pytest.approx(0.9, abs=1e-6)
+    few = Target("LL", "kept", Thresholds((0.5, 0.5), (4e-4, 4e-4))).aimed_vr(3000)
+    assert stats.binom.cdf(1, 3000, few) == pytest.approx(0.9, abs=1e-6)  # one of them may differ
 
 
 def _rows(data: Data) -> tuple[Tensor, Tensor, Tensor]:
@@ -356,8 +358,7 @@ def test_what_is_not_finite_is_worst() -> None:
 def test_what_an_ensemble_answers_is_no_luck(dropping: nn.Module, seeds: Data) -> None:
     """Its members answer the same every time: what is there needs no margin and no second look."""
     others = [deepcopy(dropping) for _ in range(2)]
-    for other in others:
-        torch.nn.init.zeros_(list(other.parameters())[-1])
+    torch.nn.init.zeros_(list(others[0].parameters())[-1])  # one of three differs at most: a VR near the limit
     source, target = Ensemble([dropping, *others]), Target("LH", "misclassified", Thresholds((0.9, 0.9), (0.3, 0.3)))
     found = generate(source, seeds, target, SearchSettings(population=16, generations=12, epsilon=0.3, climbers=0))
     assert found.success.any() and torch.equal(found.success, found.claimed)
@@ -370,7 +371,7 @@ def test_the_best_so_far_is_kept_and_luck_is_taken_back(dropping: nn.Module, see
     search = _Search(DropoutPasses(dropping, 4), target, SearchSettings(), images, labels, index)
     search._checked = lambda made, rows, generation: torch.tensor([-0.25, 1.25]).double()  # type: ignore[method-assign]
     made = torch.rand(3, 6, 2, *images.shape[1:])
-    given = [torch.full((6, 2), low).double() for low in (-0.5, -0.8, -0.6)]
+    given = [torch.full((6, 2), low).double() for low in (-0.5, -0.5, -0.6)]  # of equals the first
     given[2][0, 1], given[2][3, 1] = 1.5, 1.1  # both seem to be there; the first was lucky
     done = [search._noted(made[at], given[at], torch.arange(6), at) for at in range(3)]
     assert done[0] is None and done[1] is None and done[2] is not None and done[2].nonzero().tolist() == [[3]]

@@ -44,6 +44,27 @@ def test_every_generation_chooses_its_parents_anew(made: MakerOf, seeds: Data) -
     assert torch.equal(first, again) and not torch.equal(first, later)
 
 
+def test_a_child_has_two_parents_that_won_tournaments(seeds: Data) -> None:
+    images, _, index = _rows(seeds)
+    fitness = torch.rand(6, 10, generator=torch.Generator().manual_seed(0)).double()
+    told = {"population": 10, "elite": 0, "climbers": 0, "mutation": 0, "tournament": 2, "epsilon": 0.1}
+    first, second, both = (
+        maker.children(maker.first(10), fitness, 1, torch.ones_like)
+        for maker in (PixelMaker(images, index, SearchSettings(**told, exchange=share), 0) for share in (0, 1, 0.5))
+    )
+    codes = PixelMaker(images, index, SearchSettings(**told), 0).first(10)
+    for parents in (first, second):
+        numbers = (parents[:, :, None] == codes[:, None]).flatten(3).all(3).long().argmax(2)
+        assert torch.equal(rows_of(codes, numbers), parents)
+        assert float(fitness.gather(1, numbers).mean()) > float(fitness.mean()) + 0.05
+    hard = PixelMaker(images, index, SearchSettings(**told | {"tournament": 200}, exchange=0), 0)
+    best = rows_of(codes, fitness.argmax(1, keepdim=True).expand(6, 10))
+    assert torch.equal(hard.children(codes, fitness, 1, torch.ones_like), best)
+    assert torch.equal(both, torch.where(both == first, first, second))
+    mixed = (both != first).flatten(2).any(2) & (both != second).flatten(2).any(2)
+    assert torch.equal(mixed, (first != second).flatten(2).any(2)) and int(mixed.sum()) > 40
+
+
 @pytest.mark.parametrize("made", [PixelMaker, natural(T3)])
 def test_how_often_an_end_is_drawn_can_be_said(made: MakerOf, seeds: Data) -> None:
     images, _, index = _rows(seeds)
@@ -56,3 +77,27 @@ def test_how_often_an_end_is_drawn_can_be_said(made: MakerOf, seeds: Data) -> No
         fresh = (child[:, :, None] != codes[:, None]).all(2)
         shares.append(float((ends & fresh).double().mean()))
     assert shares[0] < 0.3 * shares[1]
+
+
+@pytest.mark.parametrize(("made", "edge"), [(PixelMaker, 0.9), (natural(T3), 0.5)])
+def test_how_often_an_end_is_drawn_where_nothing_is_said(made: MakerOf, edge: float, seeds: Data) -> None:
+    images, _, index = _rows(seeds)
+    usual, said = (made(images, index, SearchSettings(edge=given), 0) for given in (None, edge))
+    codes, fitness = usual.first(20), torch.rand(6, 20, generator=torch.Generator().manual_seed(0)).double()
+    assert torch.equal(codes, said.first(20))
+    children = [maker.children(codes, fitness, 1, torch.ones_like) for maker in (usual, said)]
+    assert torch.equal(*children)
+
+
+def test_natural_variations_are_children_of_the_better_ones(seeds: Data) -> None:
+    """As many as 0.4 of a generation; their genes are the parents' where they are not drawn anew."""
+    images, _, index = _rows(seeds)
+    maker = natural(T3)(images, index, SearchSettings(elite=0), 0)
+    codes = maker.first(10)
+    fitness = torch.arange(10.0).flip(0).double().expand(6, 10)
+    children = maker.children(codes, fitness, 1, torch.ones_like)
+    worse = codes.clone()
+    worse[:, 4:] = codes[:, :1]  # those who have no children
+    assert torch.equal(maker.children(worse, fitness, 1, torch.ones_like), children)
+    worse[:, 3] = codes[:, 0]
+    assert not torch.equal(maker.children(worse, fitness, 1, torch.ones_like), children)

@@ -145,6 +145,7 @@ def test_calibration_is_its_definition(answers: list[tuple[float, bool]], bins: 
     found = reliability(confidence_N, right_N, bins)
     assert found.count.tolist() == [len(bucket.get(b, [])) for b in range(bins)]
     assert found.largest_error >= found.expected_error - 1e-12
+    assert len(reliability(confidence_N, right_N).count) == 15  # what measured numbers have
 
 
 def test_calibration_of_nothing_is_an_error() -> None:

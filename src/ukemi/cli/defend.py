@@ -31,7 +31,7 @@ from ukemi.measures.uncertainty import BENIGN, profile
 from ukemi.models.inference import home_of
 from ukemi.training import Run
 from ukemi.training.checkpoints import check_folder
-from ukemi.training.sets import AdversarialSet, read_set_for
+from ukemi.training.sets import AdversarialSet, check_once, read_set_for
 
 
 class DefendConfig(UncertainConfig):
@@ -108,6 +108,7 @@ def _check(config: DefendConfig) -> dict[str, AdversarialSet]:
         if name in TRAINING and config.run is None:
             raise UserError(f"defences: {name} trains the network anew, so a run folder is needed.")
     check_folder(_out(config))
+    check_once("sets", config.sets)
     return {name: read_set_for("sets", path)[0] for path, name in _names(config.sets).items()}
 
 

@@ -171,7 +171,7 @@ def asked(config: UncertainConfig, images: int, device: torch.device | None = No
         raise UserError("dropout: the network has dropout of its own, which keeps its rates; leave --dropout out.")
     if config.ensemble:
         with field_called("ensemble", "run", "weights", "checkpoint"):
-            source = Ensemble([model, *(_member(path, model, data).to(device) for path in config.ensemble)])
+            source = Ensemble([model, *_members(config.ensemble, model, data, device)])
     elif config.own_dropout_only and not dropped:
         raise UserError(
             f"own-dropout-only: {type(model).__name__} has no dropout layer{rateless(model)}; leave"
@@ -280,6 +280,22 @@ def _pixels(data: Data) -> Iterator[bytes]:
 def finds_thresholds(config: UncertainConfig) -> bool:
     """Whether thresholds come from validation images here, and not from the user or an earlier profile."""
     return config.profile is None and not config.pcs_thresholds
+
+
+def _members(paths: Sequence[Path], model: nn.Module, data: Data, device: torch.device) -> list[nn.Module]:
+    """Further models, each with weights of its own: two alike always agree, and make the ensemble too sure."""
+    known, found = {weights_hash(model): "the model"}, []
+    for path in paths:
+        member = _member(path, model, data).to(device)
+        weights = weights_hash(member)
+        if weights in known:
+            raise UserError(
+                f"ensemble: {path} has the same weights as {known[weights]}, so the two would always agree; leave it"
+                " out."
+            )
+        known[weights] = str(path)
+        found.append(member)
+    return found
 
 
 def _member(path: Path, model: nn.Module, data: Data) -> nn.Module:

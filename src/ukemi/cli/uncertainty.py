@@ -30,7 +30,7 @@ from ukemi.models.inference import home_of
 from ukemi.ranks import is_first
 from ukemi.spaces import space_of
 from ukemi.training.checkpoints import check_folder
-from ukemi.training.sets import AdversarialSet, fuzzed_set, read_set_for, weights_hash, write_set
+from ukemi.training.sets import AdversarialSet, check_once, fuzzed_set, read_set_for, weights_hash, write_set
 from ukemi.uncertainty import GUIDES, fuzz
 from ukemi.uncertainty.fuzzing import Guide
 
@@ -118,6 +118,7 @@ def _check(config: UncertaintyConfig) -> dict[str, AdversarialSet]:
             space_of(config.variants)
     if is_first():
         check_folder(_out(config))
+    check_once("sets", config.sets)
     return {set_name(path): read_set_for("sets", path)[0] for path in config.sets}
 
 

@@ -26,7 +26,8 @@ class Classifying(Detector):
         super().__init__(model)
         if not len(benign) or not len(adversarial):
             raise UserError(
-                "classifier: benign and adversarial images are needed to train it, but one kind is missing."
+                f"adversarial-classifier: it learns from benign and adversarial images, but {len(benign)} and"
+                f" {len(adversarial)} were given."
             )
         values = [self._features(data) for data in (benign, adversarial)]
         self._mean, self._deviation = values[0].mean(0), values[0].std(0, correction=0) + 1e-6

@@ -32,7 +32,8 @@ class Squeezing(Detector):
 
 
 class Dropping(Detector):
-    """MC-dropout (Feinman et al. 2017): the predictive entropy of T passes, masks keyed by the picture."""
+    """MC-dropout: the predictive entropy of T passes, masks keyed by the picture. Feinman et al. (2017) take the
+    variance of their probabilities."""
 
     def __init__(self, model: nn.Module, passes: int = 50, seed: int = 0) -> None:
         super().__init__(model)
@@ -45,8 +46,9 @@ class Dropping(Detector):
 class Mutating(Detector):
     """Mutation testing of the model (Wang et al. 2019): the share of mutants that give the image another label.
 
-    A mutant has Gaussian noise on all its weights (their GF operator). The noise is as large as leaves the labels of
-    benign images alone: see `LARGEST`, `KEPT`.
+    A mutant has Gaussian noise on all its weights (after their GF operator). The noise is as large as leaves the labels
+    of benign images alone: see `LARGEST`, `KEPT`. All mutants are asked, where their sequential test asks as many as it
+    needs.
     """
 
     def __init__(self, model: nn.Module, benign: Data, mutants: int = MUTANTS, seed: int = 0) -> None:

@@ -121,7 +121,8 @@ def profile(
                 if report is not None:
                     report(before + done, total)
 
-            metrics = uncertainty_of(source, data, confidence=confidence, against=against, report=told, ranks=ranks)
+            with field_called(f"model on {name}", "model"):  # a fuzzer may have found what has no answer
+                metrics = uncertainty_of(source, data, confidence=confidence, against=against, report=told, ranks=ranks)
             data, metrics = _still_wrong(data, metrics) if name in turned else (data, metrics)
             found += [Profiled(name, data, metrics)] * bool(len(data))
         before += len(groups[name])

@@ -29,7 +29,7 @@ from ukemi.repairs.more import (
 )
 from ukemi.schema import Number, Schema
 from ukemi.training import Run, train
-from ukemi.training.sets import AdversarialSet, read_set_for
+from ukemi.training.sets import AdversarialSet, check_once, read_set_for
 from ukemi.training.setup import fixed_subset, in_classes, load_sets, trained_model
 
 Variant = Literal["within", "with-original"]
@@ -99,6 +99,7 @@ def enhance(
     _, test = trained_model(run, config, own.test)
     group = _group(sets, told, model, data, config.seed)
     objective = _objective(told, model, len(data))
+    check_once("transfer", told.transfer)
     kept = {path: read_set_for("transfer", path, model, test) for path in told.transfer}
     model, few = model.to(home), fixed_subset(test, min(told.images, len(test)), config.seed)
     say("attacks on the model")
@@ -148,9 +149,7 @@ def _group(sets: Sequence[Path], told: Enhance, model: nn.Module, data: Data, se
     """What succeeded in the sets, in the classes of the model."""
     if not sets:
         raise UserError("sets: at least one file of `ukemi generate`, `ukemi attack` or `ukemi uncertainty` is needed.")
-    for path in sets:
-        if [each.resolve() for each in sets].count(path.resolve()) > 1:
-            raise UserError(f"sets: {path} is given twice.")
+    check_once("sets", sets)
     group = in_a_row([_trained_on(path, model, data) for path in sets])
     if told.samples is None:
         return group

@@ -1,7 +1,7 @@
 """Adversarial sets: what an attack found, kept in one sealed file with all that is needed to judge it later."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -287,6 +287,13 @@ def _check_data(found: AdversarialSet, data: Data) -> None:
         off = ((far - found.distance[rows]).abs() > 1e-3 * found.distance[rows] + 1e-4).nonzero().flatten()
         if len(off):
             raise _other(f"image {int(found.index[rows[off[0]]])} has other pixels here")
+
+
+def check_once(field: str, paths: Sequence[Path]) -> None:
+    """Refuses a file that is given twice, however it is written: its images would count double."""
+    for path in paths:
+        if [each.resolve() for each in paths].count(path.resolve()) > 1:
+            raise UserError(f"{field}: {path} is given twice.")
 
 
 def read_set_for(
