@@ -180,4 +180,6 @@ def _load_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]
 
 def _laid_out_as(weight: Tensor, tensor: Tensor) -> Tensor:
     """The same numbers in the weight's memory layout (channels-last): a step over two layouts rounds otherwise."""
-    return torch.empty_like(weight, dtype=tensor.dtype).copy_(tensor) if tensor.shape == weight.shape else tensor
+    if tensor.shape != weight.shape:
+        return tensor
+    return torch.empty_like(weight, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
