@@ -97,6 +97,14 @@ def test_retraining_is_read_against_training_on() -> None:
     assert claims["HL gains most accuracy"][1] == "shown: best HL +3.5 points, HL +3.5 points"
     said = "shown: deepfool −2.0 points, carlini-wagner −1.0 points, continued +1.0 points"
     assert claims["DeepFool and C&W data cost accuracy"][1] == said
+    for change, verdict in ((0.0, "refuted"), (-0.0105, "too close to tell"), (-0.012, "shown")):
+        lines = [retrained("continued", 0, -0.01), retrained("deepfool", 0, -0.02)]
+        claims = rows_of("retraining", [*lines, retrained("carlini-wagner", 0, change)], "The paper's claims")
+        assert claims["DeepFool and C&W data cost accuracy"][1].startswith(f"{verdict}: deepfool")
+
+
+def test_only_groups_of_equal_size_are_compared() -> None:
+    lines = [retrained("HL", 0, 0.03), retrained("LH", 0, 0.0)]
     fewer = [*lines, retrained("LL", 0, 0.5, samples=3)]  # of another size, so not compared
     assert rows_of("retraining", fewer, "The paper's claims")["HL gains most accuracy"][1].startswith("shown")
 

@@ -1,4 +1,4 @@
-"""The claims of paper 3, each judged by what was measured: shown, refuted, or open."""
+"""The claims of paper 3, each judged by what was measured: shown, refuted, too close to tell, or open."""
 
 from collections.abc import Callable, Sequence
 from statistics import mean, median
@@ -12,6 +12,8 @@ from ukemi.uncertainty import PATTERNS
 
 Judge = Callable[[Lines, str], str]
 OPEN = ""
+SEEN = 0.001
+"""a tenth of a point: less does not show in what is printed"""
 LETTERS = (
     "H is high, L is low: of a pattern's letters the first is PCS (how far the first class leads), the second VR (how"
     " often passes disagree)."
@@ -121,7 +123,9 @@ def _negative(lines: Lines, model: str) -> str:
     means, plain = {row: mean(values) for row, values in known.items()}, _gains(lines, model, CONTINUED)
     control = mean(plain) if plain else 0.0
     said = ", ".join(f"{row} {_points(value)}" for row, value in {**means, CONTINUED: control}.items())
-    return f"{'shown' if max(means.values()) < min(0, control) else 'refuted'}: {said}"
+    lost = min(0, control) - max(means.values())
+    verdict = "too close to tell" if abs(lost) < SEEN else "shown" if lost > 0 else "refuted"
+    return f"{verdict}: {said}"
 
 
 def _points(gained: float) -> str:
