@@ -144,7 +144,8 @@ def swept(table: dict[str, Any], found: Measured, axes: Any) -> None:
     axes.set_ylim(low - 5, high + 5)  # so that a tenth of a point does not look like much
     axes.set(title=table["title"].partition(":")[0], xlabel=table["figure"], ylabel="robust accuracy, %")
     axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
+    # beneath: inside, lines cross it
+    axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2, fontsize=9)
 
 
 def chosen(told: Sequence[dict[str, str]], found: Measured, axes: Any) -> None:
@@ -170,7 +171,7 @@ def draw(told: dict[str, Any], found: Measured, out: Path) -> None:
     chosen(told["losses"], found, axes)
     figure.savefig(out / "papers-figure-4.png", dpi=110)
     tables = [table for table in told["tables"] if "figure" in table]
-    figure, axes = plt.subplots(1, len(tables), figsize=(5 * len(tables), 3.6), layout="constrained")
+    figure, axes = plt.subplots(1, len(tables), figsize=(6 * len(tables), 4.4), layout="constrained")
     for table, one in zip(tables, axes, strict=True):
         swept(table, found, one)
     figure.savefig(out / "papers-figures-5-6.png", dpi=110)
