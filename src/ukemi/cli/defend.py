@@ -138,8 +138,8 @@ def _groups(config: DefendConfig, found: Asked, kept: dict[str, Data]) -> dict[s
     return groups
 
 
-def _setting(config: DefendConfig, found: Asked, attacked: Sequence[Data]) -> Setting:
-    some = [part for part in attacked if len(part)]
+def _setting(config: DefendConfig, found: Asked, turned: Sequence[Data]) -> Setting:
+    some = [part for part in turned if len(part)]
     run = None if config.run is None else Run(config.run)
     return Setting(
         model=found.model,
