@@ -32,7 +32,7 @@ from ukemi.attacks.deepfool import deepfool
 from ukemi.attacks.fgsm import fgsm
 from ukemi.attacks.iterative import pgd
 from ukemi.attacks.saliency import jsma
-from ukemi.data import as_float, load
+from ukemi.data import Data, load
 from ukemi.models import create
 
 SETTLED = 1.0
@@ -55,7 +55,7 @@ def trained(name: str, device: str, epochs: int) -> tuple[nn.Module, Tensor, Ten
     torch.manual_seed(0)
     data = load("fashion-mini")
     model = create(name, classes=10, channels=1, size=(28, 28)).to(device)
-    images, labels = as_float(data.train.images).to(device), data.train.labels.to(device)
+    images, labels = whole(data.train, device)
     batches = [rows for _ in range(epochs) for rows in torch.randperm(len(images)).split(128)]
     optimiser = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 0.1, total_steps=len(batches))
@@ -66,7 +66,12 @@ def trained(name: str, device: str, epochs: int) -> tuple[nn.Module, Tensor, Ten
         optimiser.step()
         schedule.step()
     optimiser.zero_grad(set_to_none=True)
-    return model.eval(), as_float(data.test.images).to(device), data.test.labels.to(device)
+    return model.eval(), *whole(data.test, device)
+
+
+def whole(data: Data, device: str) -> tuple[Tensor, Tensor]:
+    batch = data.batch(torch.arange(len(data)), device)
+    return batch.images, batch.labels
 
 
 def rows_of(model: nn.Module, images: Tensor, labels: Tensor, args: argparse.Namespace) -> list[Row]:
@@ -173,7 +178,9 @@ def timed(work: Callable[[slice], Tensor], at: slice, device: str) -> tuple[floa
 class Counted(TorchDispatchMode):
     """Counts the operations that are run inside."""
 
-    count = 0
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count = 0
 
     def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.count += not operation.is_view
@@ -201,7 +208,7 @@ def line(row: Row, model: nn.Module, images: Tensor, labels: Tensor, args: argpa
     at = slice(0, args.art_images if row.peer == "ART" else len(images))
     if row.once:
         row.ours(slice(0, 2)), row.theirs(slice(0, 2))
-    began, pairs = perf_counter(), []
+    began, pairs = perf_counter(), list[tuple[Any, Any]]()
     while not pairs or not (row.once or (len(pairs) >= args.repeats and perf_counter() - began > SETTLED)):
         pairs.append((timed(row.ours, at, args.device), timed(row.theirs, at, args.device)))
     ours, theirs = (middle(column) for column in zip(*pairs[len(pairs) // 4 :], strict=True))

@@ -78,7 +78,7 @@ def measured(config: TrainConfig, cell: dict[str, Any], validation: bool) -> dic
     held = sets.validation if validation else sets.test
     assert held is not None
     model, held = trained_model(run, config, held)
-    model, held = model.to(device, memory_format=torch.channels_last), held.to(device)
+    model, held = model.to(device, memory_format=torch.channels_last), held.to(device)  # type: ignore[call-overload]
     space, grid = named_grid(cell["grid"], held.size)
     began = perf_counter()
     found = robustness_of(model, held, space, grid=grid)

@@ -77,7 +77,7 @@ def one(args: argparse.Namespace, augmenter: str, seed: int) -> dict[str, Any]:
         sets = load_sets(config)
         device = config.chosen_device()
         model, held = trained_model(run, config, (sets.validation or sets.test) if args.validation else sets.test)
-        model = model.to(device, memory_format=torch.channels_last)
+        model = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         row["t3"] = measured(model, held.to(device), ukemi.T3)
         if args.t6:
             row["t6"] = measured(model, held.to(device), ukemi.T6)
@@ -113,6 +113,13 @@ def report(args: argparse.Namespace, rows: list[dict[str, Any]], seeds: list[int
     return text + CARE
 
 
+def words_of(value: Any) -> list[str]:
+    """What is written behind a flag."""
+    if value is True:
+        return []
+    return [str(one) for one in value] if isinstance(value, list) else [str(value)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="cifar10")
@@ -131,11 +138,7 @@ def main() -> None:
     args = parser.parse_args()
     shown = {name: value for name, value in vars(args).items() if value != parser.get_default(name) and name != "out"}
     args.said = " ".join(
-        f"--{name.replace('_', '-')}" + ("" if value is True else f" {' '.join(map(str, value))}")
-        if isinstance(value, list | bool)
-        else f"--{name.replace('_', '-')} {value}"
-        for name, value in shown.items()
-        if name != "data"
+        " ".join([f"--{name.replace('_', '-')}", *words_of(value)]) for name, value in shown.items() if name != "data"
     )
     torch.backends.cudnn.benchmark = args.tune
     rows: list[dict[str, Any]] = []

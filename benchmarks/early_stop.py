@@ -20,17 +20,23 @@ import torch.nn.functional as F
 from lines import commit, device_name
 from torch import Tensor, nn
 
-from ukemi.data import as_float, load
+from ukemi.attacks.base import Attacked
+from ukemi.data import Data, load
 from ukemi.models import create
 
 module = importlib.import_module("ukemi.attacks.carlini_wagner")  # the function has its name too
 FULL = "every step"
-USUAL = {"_PROGRESS": module._PROGRESS, "_GAIN": module._GAIN, "_INSIDE": module._INSIDE, "stride": 50}
-TRIED = (
+USUAL: dict[str, float] = {
+    "_PROGRESS": module._PROGRESS,
+    "_GAIN": module._GAIN,
+    "_INSIDE": module._INSIDE,
+    "stride": 50,
+}
+TRIED: tuple[dict[str, float], ...] = (
     {},
     *({"_PROGRESS": value} for value in (0.9, 0.95, 0.999)),
     *({"_GAIN": value} for value in (0.98, 0.99, 1.0)),
-    *({"stride": value} for value in (20, 25, 100)),
+    *({"stride": value} for value in (20.0, 25.0, 100.0)),
     *({"_INSIDE": value} for value in (0.99, 0.999, 0.999999)),
     {"_PROGRESS": 0.95, "stride": 25},
     {"_GAIN": 0.99, "stride": 25},
@@ -42,7 +48,7 @@ def held_out(name: str, count: int, epochs: int, device: str) -> tuple[nn.Module
     train, validation = load("fashion-mini").train.split(0.1, 0)
     torch.manual_seed(0)
     model = create(name, classes=10, channels=1, size=(28, 28)).to(device)
-    images, labels = as_float(train.images).to(device), train.labels.to(device)
+    images, labels = whole(train, device)
     optimiser = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9, nesterov=True, weight_decay=5e-4)
     for _ in range(epochs):
         for rows in torch.randperm(len(images)).split(128):
@@ -50,10 +56,15 @@ def held_out(name: str, count: int, epochs: int, device: str) -> tuple[nn.Module
             F.cross_entropy(model.train()(images[rows]), labels[rows]).backward()
             optimiser.step()
     optimiser.zero_grad(set_to_none=True)
-    images, labels = as_float(validation.images).to(device), validation.labels.to(device)
+    images, labels = whole(validation, device)
     with torch.no_grad():
         known = (model.eval()(images).argmax(1) == labels).nonzero()[:count, 0]
     return model, images[known], labels[known]
+
+
+def whole(data: Data, device: str) -> tuple[Tensor, Tensor]:
+    batch = data.batch(torch.arange(len(data)), device)
+    return batch.images, batch.labels
 
 
 @contextmanager
@@ -62,13 +73,19 @@ def constants(changed: dict[str, float]) -> Iterator[None]:
     before = {name: getattr(module, name) for name in ("_PROGRESS", "_GAIN", "_INSIDE", "_stride")}
     values = USUAL | changed
     stride = int(values.pop("stride"))
-    for name, value in (values | {"_stride": lambda steps: stride}).items():
+    for name, value in values.items():
         setattr(module, name, value)
+    setattr(module, "_stride", lambda steps: stride)  # noqa: B010
     try:
         yield
     finally:
         for name, value in before.items():
             setattr(module, name, value)
+
+
+def name_of(changed: dict[str, float]) -> str:
+    named = [FULL if key == FULL else f"{key.strip('_').lower()} {value:g}" for key, value in changed.items()]
+    return ", ".join(named) or "as it is"
 
 
 def main() -> None:
@@ -93,7 +110,7 @@ def main() -> None:
         "| setting | success | distance, median ratio | worst image | passes | CPU seconds |\n" + "| --- " * 6 + "|\n"
     )
     print(text, end="", flush=True)
-    base = None
+    base: Attacked | None = None
     for changed in ({FULL: 1.0}, *TRIED):
         full = FULL in changed
         began = process_time()
@@ -101,11 +118,14 @@ def main() -> None:
             found = module.carlini_wagner(
                 model, images, labels, searches=args.searches, steps=args.steps, abort_early=not full
             )
-        seconds, base = process_time() - began, found if base is None else base
+        seconds, base = process_time() - began, base or found
         both = found.success & base.success
+        if not bool(both.any()):
+            raise SystemExit(
+                f"{name_of(changed)}: the attack fooled no image that the reference fooled, nothing compares."
+            )
         ratio = found.distance[both] / base.distance[both]
-        name = ", ".join(FULL if full else f"{key.strip('_').lower()} {value:g}" for key, value in changed.items())
-        line = f"| {name or 'as it is'} | {float(found.success.float().mean()):.1%} | {float(ratio.median()):.4f} |"
+        line = f"| {name_of(changed)} | {float(found.success.float().mean()):.1%} | {float(ratio.median()):.4f} |"
         line += f" {float(ratio.max()):.3f} | {int(found.forwards.sum()):,} | {seconds:.1f} |\n"
         print(line, end="", flush=True)
         text += line

@@ -86,9 +86,10 @@ def _shown(side: int, grid: str, classes: tuple[str, ...], seed: int) -> Shown:
 
 
 def _asked(classes: tuple[str, ...], generator: torch.Generator) -> Doubted:
-    metrics = [torch.rand(ASKED, generator=generator) for _ in range(5)]
+    confidence, pcs, vr, pe, mi = (torch.rand(ASKED, generator=generator) for _ in range(5))
     at = torch.arange(ASKED)
-    return Doubted(at, at % len(classes), Uncertainty((at + 1) % len(classes), *metrics, passes=20))
+    asked = Uncertainty((at + 1) % len(classes), confidence, pcs, vr, pe, mi, passes=20)
+    return Doubted(at, at % len(classes), asked)
 
 
 def opened(page: Path, times: int, chromium: str = CHROMIUM) -> list[float]:

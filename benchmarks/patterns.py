@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, default=8 / 255)
     parser.add_argument("--mutation", type=float, default=SearchSettings().mutation)
     parser.add_argument("--climbers", type=int, default=SearchSettings().climbers)
-    parser.add_argument("--patterns", nargs="+", default=PATTERNS)
+    parser.add_argument("--patterns", nargs="+", choices=PATTERNS, default=PATTERNS)
     parser.add_argument("--thresholds", type=float, nargs=2, default=None, metavar=("PCS", "VR"))
     parser.add_argument("--natural", default=None, metavar="SPACE")
     told = parser.parse_args()

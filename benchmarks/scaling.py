@@ -36,6 +36,7 @@ from ukemi.data.decoding import decode
 from ukemi.data.shards import _of_shard
 from ukemi.ranks import Ranks
 from ukemi.training import TrainConfig, loop, train
+from ukemi.training.state import State
 
 RESULTS = Path(__file__).parents[1] / "results"
 IMAGES, BATCH, CANDIDATES, EPOCHS = 1024, 128, 10, 4
@@ -157,17 +158,17 @@ def trained(rank: int, size: int, port: int, told: Any, augmenter: dict[str, Any
         sent[0] = self.sent
         leave(self)
 
-    loop._epoch, Ranks.leave = timed, left  # type: ignore[method-assign]
+    loop._epoch, Ranks.leave = timed, left  # type: ignore[method-assign, assignment]
     scored, held = list[int](), [0]
-    counted = loop.State.totals
+    counted = State.totals
 
-    def totals(self: loop.State) -> Any:
+    def totals(self: State) -> Any:
         scored.append(self.scored)
         kept = self.augmenter.state_dict().values()
         held[0] = sum(t[0].numel() * t.element_size() for t in kept if t.ndim and len(t) == IMAGES)
         return counted(self)
 
-    loop.State.totals = totals  # type: ignore[method-assign]
+    State.totals = totals  # type: ignore[method-assign]
     values = {"data": data, "model": "scaling:net", "epochs": EPOCHS, "batch_size": BATCH, "validation": 0}
     values |= {"augmenter": augmenter, "space": "t6", "device": "cpu", "checkpoint_minutes": 0}
     out = Path(data).parent / f"run-{augmenter['name']}-{size}"

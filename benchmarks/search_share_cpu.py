@@ -9,6 +9,7 @@ without its scoring. Both in turns in one process, median of repeats.
 import argparse
 import platform
 import statistics
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -37,7 +38,7 @@ def step(model: nn.Module, sensei: ukemi.Sensei, batch: ukemi.data.Batch, optimi
     optimiser.step()
 
 
-def seconds(work: partial[object]) -> float:
+def seconds(work: Callable[[], object]) -> float:
     began = perf_counter()
     work()
     return perf_counter() - began
@@ -69,8 +70,7 @@ def main() -> None:
             made = [ukemi.Sensei(space, samples=args.batch, settings=preset, flips=True) for _ in range(2)]
             whole = partial(step, model, made[0], batch, optimiser)
             bare = partial(made[1], Nothing(), batch.images, batch.labels, batch.index, 1)
-            for work in (whole, bare):
-                work()
+            whole(), bare()
             pairs = [(seconds(whole), seconds(bare)) for _ in range(args.repeats)]
             shares = [part / all_of_it for all_of_it, part in pairs]
             times = [1000 * statistics.median(column) for column in zip(*pairs, strict=True)]

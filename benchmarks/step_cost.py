@@ -23,7 +23,8 @@ from ukemi.models.repeated import own_stream
 from ukemi.objectives import OBJECTIVES
 from ukemi.training import TrainConfig
 from ukemi.training.capture import Replayed
-from ukemi.training.loop import State, _compiled, _new_state, _step
+from ukemi.training.loop import _compiled, _new_state, _step
+from ukemi.training.state import State
 
 ROWS: list[tuple[str, str, dict[str, Any]]] = [
     ("standard", "standard", {}),

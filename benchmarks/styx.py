@@ -87,13 +87,14 @@ def mutated_ahead(config: TrainConfig, mutator: str, path: Path) -> tuple[TrainC
     began = now(device)
     harder = mutated(train_part, mutator=mutator, seed=config.seed)
     seconds = now(device) - began
-    arrays = {
+    parts = {
         "x_train": harder.images,
         "y_train": harder.labels,
         "x_test": sets.test.images,
         "y_test": sets.test.labels,
     }
-    np.savez(path, **{name: torch.as_tensor(value).cpu().numpy() for name, value in arrays.items()})
+    arrays: dict[str, Any] = {name: torch.as_tensor(value).cpu().numpy() for name, value in parts.items()}
+    np.savez(path, **arrays)
     fields = {name: getattr(config, name) for name in TrainConfig.model_fields}
     return TrainConfig(**fields | {"data": str(path)}), seconds
 

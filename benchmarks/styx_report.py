@@ -91,7 +91,7 @@ class _Part:
             said += f"| {model} | {' | '.join(cells)} | {paper['traditional']}, STYX {paper['styx']} |\n"
         return said
 
-    def _values(self, model: str, method: str, read: Callable[[Line], float | None]) -> list[float]:
+    def _values(self, model: str, method: str, read: Callable[..., float | None]) -> list[float]:
         """One value per seed; of `MEAN`, those seeds that all four mutators have."""
         seeds = sorted({seed for one, _, seed in self.by if one == model})
         names = self.mutators if method == MEAN else [method]

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,10 +16,11 @@ def fewer(name: str, folder: Path | None, count: int, path: Path, test: int | No
     found = ukemi.data.load(name, folder=folder)
     few = found.train.take(_first(count, len(found.train)))
     held = found.test if test is None else found.test.take(_first(test, len(found.test)))
-    arrays = {"x_train": few.images, "y_train": few.labels, "x_test": held.images, "y_test": held.labels}
+    parts = {"x_train": few.images, "y_train": few.labels, "x_test": held.images, "y_test": held.labels}
+    arrays: dict[str, Any] = {key: torch.as_tensor(value).numpy() for key, value in parts.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     begun = path.with_name(f"{path.stem}-{os.getpid()}.npz")  # another process may be about to read it
-    np.savez(begun, **{key: torch.as_tensor(value).numpy() for key, value in arrays.items()})
+    np.savez(begun, **arrays)
     return begun.replace(path)
 
 

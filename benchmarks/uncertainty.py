@@ -83,7 +83,7 @@ def speed(args: argparse.Namespace) -> None:
     made = generate(source, few, target, settings)
     seconds = perf_counter() - began
     assert not bool(made.claimed.any())
-    line = {"stage": "speed", "row": f"{len(few)} x {settings.population} x {settings.generations} x 20"}
+    line: Line = {"stage": "speed", "row": f"{len(few)} x {settings.population} x {settings.generations} x 20"}
     line |= {
         "evaluations": made.evaluations,
         "seconds": seconds,

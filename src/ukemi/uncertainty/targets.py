@@ -28,7 +28,7 @@ from ukemi.uncertainty.metrics import (
 from ukemi.uncertainty.patterns import PATTERNS, Thresholds, number_of, patterns_of
 
 Goal = Literal["misclassified", "kept"]
-GOALS: tuple[str, ...] = get_args(Goal)
+GOALS: tuple[Goal, ...] = get_args(Goal)
 TINY = 1e-38
 """the smallest probability that a logarithm is taken of"""
 NEAR_ONE = 1 - 1e-12
