@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import Any
 
+from ukemi.defences.study import COMMON
 from ukemi.experiments.uncertain import ATTACKS, CONTINUED
 from ukemi.reports.sections import Line, Lines, Section, per_seed, seeded, spread
 from ukemi.reports.texts import Rows
@@ -125,7 +126,8 @@ def defence_sections(lines: Lines, models: Sequence[str], missing: Missing) -> l
     about = (
         "Percent of the inputs that fool the bare model and pass a defence, by pattern and source; benign: recognised"
     )
-    about += " images lost. × is the share of LL, HL and HH that passes over that of LH."
+    about += " images lost. × is the share of LL, HL and HH that passes over that of LH; × generated the same among the"
+    about += " generated inputs alone, which began at the same images and are not outnumbered by the fuzzers'."
     sections = []
     for model in models:
         own, title = of(lines, model, "defend"), f"Do they slip through? {model}"
@@ -133,7 +135,7 @@ def defence_sections(lines: Lines, models: Sequence[str], missing: Missing) -> l
             sections.append(Section(title, [f"{state(model, missing)}."]))
             continue
         known = list(dict.fromkeys(name for line in own for name in line["sources"]))
-        names = ["defence", "benign", *PATTERNS, *known, "×", "× - 1 per seed"]
+        names = ["defence", "benign", *PATTERNS, *known, "×", "× - 1 per seed", "× generated"]
         rows = [_defence_row(own, at, known) for at in range(len(own[0]["defences"]))]
         sections.append(Section(title, [f"n = {len(own)}. {about}"], Rows(names, rows)))
     return sections
@@ -150,7 +152,19 @@ def _defence_row(own: Lines, at: int, known: Sequence[str]) -> list[str]:
         *(spread([one["passes"].get(name) for one in rows]) for name in known),
         spread(ratios.values(), 1, 2),
         per_seed(known_ratios, 1, 2),
+        spread([generated_ratio(line, at) for line in own], 1, 2),
     ]
+
+
+def generated_ratio(line: Line, at: int) -> float | None:
+    """Of the inputs generated for uncommon patterns the share that passes a defence, over that of the common one's."""
+    passed, uncommon = line["defences"][at]["passes"], [name for name in PATTERNS if name != COMMON]
+    fooling = {name: line["sources"].get(f"{name}-misclassified", {}).get("fooling", 0) for name in PATTERNS}
+    past = {name: count * passed[f"{name}-misclassified"] for name, count in fooling.items() if count}
+    made = sum(fooling[name] for name in uncommon)
+    if not made or not past.get(COMMON):
+        return None
+    return sum(past.get(name, 0) for name in uncommon) / made / (past[COMMON] / fooling[COMMON])
 
 
 def retraining_sections(lines: Lines, models: Sequence[str], missing: Missing) -> list[Section]:
