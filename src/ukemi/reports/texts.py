@@ -7,8 +7,24 @@ from dataclasses import dataclass
 from ukemi.reports.words import INFINITE, MINUS, THIN
 
 _MARKDOWN = re.compile(r"[\\|<*`]")
-_LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-_LATEX |= {sign: f"\\{sign}" for sign in "&%$#_{}"} | {"±": r"$\pm$", MINUS: "$-$", INFINITE: r"$\infty$", THIN: r"\,"}
+LATEX = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "|": r"\textbar{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "°": r"$^\circ$",
+    "→": r"$\to$",
+    "←": r"$\leftarrow$",
+    "·": r"$\cdot$",
+    MINUS: "$-$",
+    INFINITE: r"$\infty$",
+    THIN: r"\,",
+}
+"""What a sign is in LaTeX, for the files and for the copies that a page makes."""
 
 
 @dataclass(frozen=True)
@@ -59,4 +75,4 @@ def as_latex(table: Rows) -> str:
 
 
 def _escaped(text: str) -> str:
-    return "".join(_LATEX.get(sign, sign) for sign in text)
+    return "".join(LATEX.get(sign, sign) for sign in text)

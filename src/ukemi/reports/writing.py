@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ukemi.reports import words
 from ukemi.reports.command import command
+from ukemi.reports.texts import LATEX
 from ukemi.training.checkpoints import write_whole
 
 
@@ -32,7 +33,7 @@ def write_html(path: Path, name: str, **shown: Any) -> None:
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.globals |= {"command": command(), "versions": versions()}
+    environment.globals |= {"command": command(), "versions": versions(), "latex": LATEX}
     write_whole(path, environment.get_template(name).render(**shown).encode())
 
 

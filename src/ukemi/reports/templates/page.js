@@ -21,9 +21,8 @@
   label();
 
   /* Tables as text. */
-  const SIGNS = { "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "±": "$\\pm$",
-    "−": "$-$", "×": "$\\times$", "°": "$^\\circ$", "→": "$\\to$", "←": "$\\leftarrow$", "·": "$\\cdot$", "∞": "$\\infty$" };
-  const latex = (text) => text.replace(/[\\~^±−×°→←·∞&%$#_{}]/g, (sign) => SIGNS[sign] || `\\${sign}`);
+  const SIGNS = {{ latex | tojson }};
+  const latex = (text) => [...text].map((sign) => SIGNS[sign] ?? sign).join("");
   const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
   const cells = (table) => [...table.rows].map((row) =>
     [...row.cells].map((cell) => cell.textContent.replace(/\s+/g, " ").trim()));
