@@ -74,6 +74,21 @@ def test_sets_are_never_taken_for_each_other_nor_for_the_benign_images(made: Pat
     assert found["defences"][0]["false_positives"] is not None
 
 
+def test_of_each_set_at_most_so_many_are_taken(made: Path, tmp_path: Path) -> None:
+    """A small set is taken whole, and so is what is attacked here."""
+    test = read_set(made / "test/generated.safetensors")
+    few = replace(test, success=test.success & (test.success.cumsum(0) <= 3))
+    paths = [tmp_path / "all/a.safetensors", tmp_path / "few/b.safetensors"]
+    write_set(paths[0], test)
+    write_set(paths[1], few)
+    assert int(test.success.sum()) > 5
+    own = ["--defences", "bit-depth", "--out", str(tmp_path / "d"), "--samples", "5", "--sets", *map(str, paths)]
+    assert run(["defend", str(made / "run"), *GIVEN, *FEW, *own]) == 0
+    found = json.loads((tmp_path / "d/defences.json").read_text())
+    images = {name: one["images"] for name, one in found["sources"].items()}
+    assert images["a"] == 5 and images["b"] == 3 and images["fgsm"] > 5
+
+
 def test_a_defence_of_ones_own_is_worn(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("own_defence.py").write_text("def still(told):\n    return told.model\n")

@@ -22,6 +22,7 @@ from ukemi.training.sets import (
     fuzzed_set,
     originals,
     read_set,
+    some_inputs,
     weights_hash,
     write_set,
 )
@@ -153,6 +154,18 @@ def test_fuzzed_inputs_are_a_set_too(net: nn.Module, some: Data, tmp_path: Path)
     assert len(as_data(back)) == 2 and len(as_data(back, fooling=False)) == 3 and back.notes["coverage"] == [0.25, 0.5]
     with pytest.raises(UserError, match="not by an attack"):
         back.config()
+
+
+def test_some_inputs_are_a_choice_by_the_seed_in_the_order_of_the_set(some: Data) -> None:
+    data = replace(some.take(torch.arange(20).repeat(3)), labels=torch.arange(60))  # several inputs of one image
+    chosen = {seed: some_inputs(data, 30, seed).labels.tolist() for seed in range(4)}
+    for rows in chosen.values():
+        assert len(rows) == 30 and rows == sorted(set(rows)) and rows != list(range(30))
+    assert len({tuple(rows) for rows in chosen.values()}) == 4
+    assert some_inputs(data, 30, 2).labels.tolist() == chosen[2]
+    images = data.index[chosen[0]].unique(return_counts=True)[1]
+    assert any(images == 1) and any(images > 1)
+    assert some_inputs(data, 99, 0).labels.tolist() == list(range(60))
 
 
 def test_another_model_is_named(net: nn.Module, some: Data) -> None:

@@ -31,7 +31,7 @@ from ukemi.measures.uncertainty import BENIGN, profile
 from ukemi.models.inference import home_of
 from ukemi.training import Run
 from ukemi.training.checkpoints import check_folder
-from ukemi.training.sets import AdversarialSet, check_once, read_set_for
+from ukemi.training.sets import AdversarialSet, check_once, read_set_for, some_inputs
 
 
 class DefendConfig(UncertainConfig):
@@ -45,6 +45,9 @@ class DefendConfig(UncertainConfig):
 
     sets: tuple[Path, ...] = ()
     """Saved sets; of each what succeeded in it. Attacks of --attacks on the test images come beside them."""
+    samples: int | None = Field(None, ge=1)
+    """Of each set at most this many inputs, a fixed choice by the seed, so that none outnumbers the others (a fuzzer
+    keeps thousands); default: all that succeeded."""
     defences: tuple[str, ...] = ()
     """By name, or package.module:function; default: all that need no training (distillation and label-smoothing train
     networks of their own into RUN/defences, and take as long)."""
@@ -60,6 +63,8 @@ def run(arguments: list[str]) -> int:
     began = monotonic()
     found = asked(config, config.images, apart=True)  # detectors are fitted on the validation images
     kept = kept_of(saved, found)
+    if config.samples is not None:
+        kept = {name: some_inputs(data, config.samples, config.seed) for name, data in kept.items()}
     known = attacked_validation(config, found)
     setting = _setting(config, found, known)
     left_out: dict[str, str] = {}

@@ -31,7 +31,7 @@ class UncertaintySizes(Schema):
 
     place: ClassVar[str] = "sizes"
     images: int = Field(1000, ge=2)
-    """test images that are profiled and defended"""
+    """test images that are profiled and defended; defences judge at most as many inputs of a fuzzer or a search"""
     validation_images: int = Field(1000, ge=2)
     """images that limits are found on"""
     seeds: int = Field(200, ge=1)
@@ -156,7 +156,8 @@ class Uncertain:
         if not (out / "defences.json").exists():
             made = [self.generated(pattern, "misclassified") / "generated.safetensors" for pattern in PATTERNS]
             sets = _some([*made, *(self.profile().parent / f"{name}.safetensors" for name in FUZZERS)])
-            own = [*flags([("images", self.sizes.images), ("out", out)]), "--defences", *self.sizes.defences]
+            many = [("images", self.sizes.images), ("samples", self.sizes.images)]
+            own = [*flags([*many, ("out", out)]), "--defences", *self.sizes.defences]
             self.place.told("defend", self.run(), *self.common(), *own, *(["--sets", *sets] if sets else []))
         found = json.loads((out / "defences.json").read_text())
         return {name: found[name] for name in ("sources", "patterns", "defences", "mean_uncommon_ratio")}

@@ -9,12 +9,10 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from ukemi import randomness
 from ukemi.data import Data, as_float, in_a_row
 from ukemi.errors import UserError, field_called
 from ukemi.measures.uncertainty import attack_of, turned_by
 from ukemi.objectives import GroupedMixup
-from ukemi.randomness import Stream
 from ukemi.repairs.gains import Standing, standing_of
 from ukemi.repairs.more import (
     about_further,
@@ -29,7 +27,7 @@ from ukemi.repairs.more import (
 )
 from ukemi.schema import Number, Schema
 from ukemi.training import Run, train
-from ukemi.training.sets import AdversarialSet, check_once, read_set_for
+from ukemi.training.sets import AdversarialSet, check_once, read_set_for, some_inputs
 from ukemi.training.setup import fixed_subset, in_classes, load_sets, trained_model
 
 Variant = Literal["within", "with-original"]
@@ -155,13 +153,7 @@ def _group(sets: Sequence[Path], told: Enhance, model: nn.Module, data: Data, se
         return group
     if told.samples > len(group):
         raise UserError(f"samples: {told.samples} are asked for, but {len(group)} inputs of the sets succeeded.")
-    return group.take(_some(group.index, told.samples, seed))
-
-
-def _some(index: Tensor, count: int, seed: int) -> Tensor:
-    """Sets may hold several inputs of one image, so the choice goes by identity and place."""
-    rank = randomness.bits(index * 1_000_003 + torch.arange(len(index)), seed=seed, stream=Stream.SUBSET)
-    return rank.argsort(stable=True)[:count].sort().values
+    return some_inputs(group, told.samples, seed)
 
 
 def _trained_on(path: Path, model: nn.Module, data: Data) -> Data:

@@ -9,11 +9,13 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
+from ukemi import randomness
 from ukemi.attacks.base import Attacked, Norm
 from ukemi.attacks.config import Attack, AttackConfig
 from ukemi.attacks.norms import length
 from ukemi.data import Data, as_float
 from ukemi.errors import UserError, field_called
+from ukemi.randomness import Stream
 from ukemi.training.checkpoints import read_checkpoint, write_checkpoint
 from ukemi.training.setup import in_classes
 from ukemi.uncertainty import METRICS, Fuzzed, Generated, Uncertainty
@@ -232,6 +234,14 @@ def _made(path: Path, tensors: Mapping[str, Tensor], values: dict[str, Any]) -> 
     if len(counts) > 1 or found.images.ndim != 4 or found.norm not in get_args(Norm):
         raise UserError(f"adversarial-set: {path} doesn't hold together (its tensors tell of {sorted(counts)} images).")
     return found
+
+
+def some_inputs(made: Data, count: int, seed: int) -> Data:
+    """At most `count` inputs, the same for a seed. There may be several of one image, so the choice goes by identity
+    and place."""
+    places = torch.arange(len(made))
+    rank = randomness.bits(made.index.cpu() * 1_000_003 + places, seed=seed, stream=Stream.SUBSET)
+    return made.take(rank.argsort(stable=True)[:count].sort().values)
 
 
 def as_data(found: AdversarialSet, *, fooling: bool = True) -> Data:
