@@ -15,6 +15,7 @@ from ukemi.reports.doubts import doubts_section
 from ukemi.reports.evaluation import Evaluation
 from ukemi.reports.gallery import Gallery, card, gallery
 from ukemi.reports.genes import gene_figures, gene_histories
+from ukemi.reports.measured import measured
 from ukemi.reports.pictures import picture, side_for
 from ukemi.reports.summary import evaluation_notes, per_class
 from ukemi.reports.sweeps import BUDGET as SWEEPS
@@ -47,6 +48,7 @@ def write_page(path: Path, evaluations: Sequence[Evaluation], heading: str) -> N
         genes=gene_figures(evaluations),
         costs=section([cost(one.title, one.log, one.seconds) for one in evaluations]),
         gene_legend=[(one.title, charts.swatch(at)) for at, one in enumerate(evaluations)],
+        measured=measured(evaluations),
         ramp=maps.ramp(),
     )
 
@@ -127,9 +129,6 @@ def _model(evaluation: Evaluation, side: int, swept: int) -> dict[str, Any]:
         "classes": _classes(evaluation),
         "classes_said": _classes_said(evaluation),
         "curves": curves(evaluation.log),
-        "space": _space(evaluation),
-        "grid_said": f"{words.plural(len(evaluation.robustness.grid), 'variant')} per image",
-        "settings": _settings(evaluation),
     }
 
 
@@ -223,18 +222,3 @@ def _moving(evaluation: Evaluation) -> str:
     ground = evaluation.landscapes[0].landscape
     names = [words.gene_name(axis.gene) for axis in (ground.down, ground.across) if axis]
     return f"{' and '.join(names)} {'change' if len(names) > 1 else 'changes'} and all else rests"
-
-
-def _space(evaluation: Evaluation) -> list[tuple[str, list[str]]]:
-    found = evaluation.robustness
-    rows = []
-    for at, gene in enumerate(found.space.genes):
-        ends = [words.gene_value(gene.name, value) for value in (gene.low, gene.identity, gene.high)]
-        rows.append((words.gene_name(gene.name), [*ends, words.count(len(found.grid[:, at].unique()))]))
-    return rows
-
-
-def _settings(evaluation: Evaluation) -> list[tuple[str, str]]:
-    own = [("model", evaluation.model), ("data", evaluation.data), ("device", evaluation.device)]
-    given = flat(evaluation.settings)
-    return [row for row in own if row[0] not in dict(given)] + given
