@@ -8,6 +8,8 @@ from types import ModuleType
 
 import pytest
 
+from ukemi.experiments import ExperimentConfig
+from ukemi.recipes import recipe_of
 from ukemi.spaces import named_grid
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -34,6 +36,20 @@ def test_every_cell_can_be_trained_and_measured(script: ModuleType, tmp_path: Pa
         named_grid(cell["grid"], (28, 28))
     twice = [key for key, count in Counter((cell["group"], cell["name"]) for cell in found).items() if count > 1]
     assert not twice
+
+
+def test_what_is_listed_as_open_is_there(script: ModuleType) -> None:
+    jobs = [line.split() for line in (BENCHMARKS / "open.txt").read_text().splitlines() if line and line[0] != "#"]
+    recipe = recipe_of("uncertainty-study").config("full")
+    assert isinstance(recipe, ExperimentConfig)
+    known = {
+        "benchmarks/cells.py": ("--groups", {cell["group"] for cell in script.cells(BENCHMARKS / "cells.toml", None)}),
+        "benchmarks/uncertainty.py": ("--cells", {cell.name for cell in recipe.cells}),
+    }
+    for words in jobs:
+        flag, names = known[words[1]]
+        given = words[words.index(flag) + 1 : words.index("--seeds")]
+        assert words[0] == "python" and words[2] == "run" and given and set(given) <= names, words
 
 
 def test_groups_share_settings_methods_and_the_papers_figures(script: ModuleType, tmp_path: Path) -> None:
