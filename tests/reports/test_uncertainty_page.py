@@ -1,5 +1,7 @@
 """The table of patterns: every input is in one of its columns."""
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,25 @@ def test_the_page_shows_it_too(limits: tuple[float, float], shown: bool, tmp_pat
     own = profile(Thresholds((0.5, 0.5), limits))
     write_uncertainty(tmp_path, UncertaintyReport("a model", own, 10, "dropout", "given", {}, "cpu", 1.0))
     assert (">between<" in (tmp_path / "page.html").read_text()) is shown
+
+
+def test_every_source_has_a_scatter_of_its_own_with_what_most_of_it_is(tmp_path: Path) -> None:
+    own = profile(Thresholds((0.2, 0.2), (0.2, 0.2)))
+    wrong = own.benign.metrics
+    wrong = replace(wrong, prediction=torch.tensor([1, 1, 0, 1]), vr=torch.tensor([0.5, 0.5, 0.5, 0.0]))
+    sources = (own.benign, Profiled("fuzzed", own.benign.data, wrong))
+    own = replace(own, sources=sources, empty=())
+    write_uncertainty(tmp_path, UncertaintyReport("a model", own, 10, "dropout", "given", {}, "cpu", 1.0))
+    text = (tmp_path / "page.html").read_text()
+    captions = re.findall(r"<figcaption>(\w+: \w\w) (\d+)", text)
+    assert captions == [("benign: HL", "75"), ("fuzzed: HH", "50")]
+    charts = text.split('class="chart scatter"')[1:]
+    tips = [re.findall(r'data-tip="(\w+), image (\d): one( taken for two)?;', one) for one in charts]
+    assert [len(found) for found in tips] == [4, 4]
+    assert {image for _, image, taken in tips[1] if taken} == set("013") and not any(tip[2] for tip in tips[0])
+    gap = profile(Thresholds((0.05, 0.95), (0.2, 0.2)))
+    write_uncertainty(tmp_path, UncertaintyReport("a model", gap, 10, "dropout", "given", {}, "cpu", 1.0))
+    assert "<figcaption>benign: between 100" in (tmp_path / "page.html").read_text()
 
 
 def test_a_limit_close_to_1_is_not_said_as_1(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a model does not know: tables, a page with the scatter of PCS and VR, and JSON."""
+"""What a model does not know: tables, a page with scatters of PCS and VR, and JSON."""
 
 import json
 from collections.abc import Mapping
@@ -18,6 +18,7 @@ from ukemi.measures.examples import drawn
 from ukemi.measures.uncertainty import Profile, Profiled
 from ukemi.reports import charts, words
 from ukemi.reports.charts import Series
+from ukemi.reports.curves import Curves
 from ukemi.reports.gallery import name_of
 from ukemi.reports.pictures import picture, side_for
 from ukemi.reports.terminal import captioned
@@ -29,7 +30,9 @@ SCHEMA = 1
 NOTHING = "–"
 """what stands where there is no image to measure"""
 POINTS = 150
-"""points of one source in the scatter; of more, as many are drawn by their identities"""
+"""points of one source's scatter; of more, as many are drawn by their identities"""
+ANSWERS = ("recognised", "misclassified")
+"""what the points of a scatter are, by colour and mark"""
 SAID = {
     "LL": "low PCS, low VR: unsure, and steadily so",
     "LH": "low PCS, high VR: unsure, and wavering",
@@ -186,8 +189,8 @@ def write_uncertainty(folder: Path, report: UncertaintyReport) -> None:
         "uncertainty.html",
         heading=f"What {report.title} does not know",
         glance=_glance(report),
-        scatter=_scatter(profile),
-        legend=[(one.name, charts.dot(at)) for at, one in enumerate(profile.sources)],
+        scatters=_scatters(profile),
+        legend=[(name, charts.dot(at)) for at, name in enumerate(ANSWERS)],
         reliability=_diagram(profile),
         calibration=words.percent(profile.reliability().expected_error),
         patterns=_pattern_rows(profile),
@@ -259,21 +262,28 @@ def _glance(report: UncertaintyReport) -> list[str]:
     return said
 
 
-def _scatter(profile: Profile) -> Any:
-    series = []
-    for at, one in enumerate(profile.sources):
-        rows = drawn(one.data, torch.ones(len(one.data), dtype=torch.bool), POINTS, 0)
-        points = tuple(zip(one.metrics.pcs[rows].tolist(), one.metrics.vr[rows].tolist(), strict=True))
-        series.append(Series(one.name, points, at, tuple(_tip(one, row) for row in rows.tolist())))
-    limits = profile.thresholds
-    return charts.scatter(
-        series,
-        title="Every input by its PCS and VR",
-        x_label="PCS",
-        y_label="VR",
-        x_rules=sorted(set(limits.pcs)),
-        y_rules=sorted(set(limits.vr)),
-    )
+def _scatters(profile: Profile) -> list[Curves]:
+    """A scatter of every source, with the pattern that most of its inputs have."""
+    shares, limits, found = profile.shares(), profile.thresholds, []
+    for one in profile.sources:
+        share = shares[one.name]
+        most, often = max({**share.patterns, "between": share.between}.items(), key=lambda item: item[1])
+        some = drawn(one.data, torch.ones(len(one.data), dtype=torch.bool), POINTS, 0)
+        svg = charts.scatter(
+            [_points(one, name, at, some[one.right.cpu()[some] == (at == 0)]) for at, name in enumerate(ANSWERS)],
+            title=f"{one.name}: every input by its PCS and VR",
+            x_label="PCS",
+            y_label="VR",
+            x_rules=sorted(set(limits.pcs)),
+            y_rules=sorted(set(limits.vr)),
+        )
+        found.append(Curves(f"{one.name}: {most} {words.percent(often, 0)}", svg, ()))
+    return found
+
+
+def _points(one: Profiled, name: str, style: int, rows: Tensor) -> Series:
+    points = tuple(zip(one.metrics.pcs[rows].tolist(), one.metrics.vr[rows].tolist(), strict=True))
+    return Series(name, points, style, tuple(_tip(one, row) for row in rows.tolist()))
 
 
 def _tip(one: Profiled, at: int) -> str:
