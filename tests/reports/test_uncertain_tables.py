@@ -133,3 +133,18 @@ def test_generated_inputs_are_compared_among_themselves() -> None:
     assert claims["uncommon patterns reveal more (paper: 35 % on average, up to 79 %)"][1].startswith("refuted: median")
     nothing = line | {"defences": [row | {"passes": passes | {"LH-misclassified": 0.0}}]}
     assert rows_of("defences", [nothing], "Do they slip through? net")["jpeg"][-1] == "–"
+
+
+def test_seeds_with_other_defences_are_put_together_by_name() -> None:
+    def line(seed: int, *names: str) -> dict[str, Any]:
+        rows = [
+            {"defence": name, "false_positives": 0.1 * seed, "passes": {}, "uncommon_ratio": float(len(name))}
+            | {"passes_by_pattern": dict.fromkeys(PATTERNS, 0.2)}
+            for name in names
+        ]
+        return {"model": "net", "stage": "defend", "row": "", "seed": seed, "sources": {}, "defences": rows}
+
+    rows = rows_of("defences", [line(0, "jpeg", "vote"), line(1, "a", "jpeg")], "Do they slip through? net")
+    assert list(rows) == ["jpeg", "vote", "a"]
+    assert [rows[name][1] for name in rows] == ["5.0 ± 7.1", "0.0", "10.0"]
+    assert [rows[name][6] for name in rows] == ["4.00 ± 0.00", "4.00", "1.00"]

@@ -81,13 +81,12 @@ def _separate(lines: Lines, model: str) -> str:
     return f"{verdict}: " + ", ".join(f"{metric.upper()} {means[metric]:.3f}" for metric in order)
 
 
-def _uncommon(ratio: Callable[[Line, int], float | None]) -> Judge:
+def _uncommon(ratio: Callable[[Line, Line], float | None]) -> Judge:
     """By the median over defences and seeds."""
 
     def judge(lines: Lines, model: str) -> str:
-        found = of(lines, model, "defend")
-        rows = [ratio(line, at) for line in found for at in range(len(line["defences"]))]
-        known = [one for one in rows if one is not None]
+        found = [ratio(line, row) for line in of(lines, model, "defend") for row in line["defences"]]
+        known = [one for one in found if one is not None]
         if not known:
             return OPEN
         middle = median(known)
@@ -152,7 +151,7 @@ CLAIMS: dict[str, dict[str, Judge]] = {
     },
     "defences": {
         "uncommon patterns reveal more (paper: 35 % on average, up to 79 %)": _uncommon(
-            lambda line, at: line["defences"][at]["uncommon_ratio"]
+            lambda line, row: row["uncommon_ratio"]
         ),
         "so they do among generated inputs alone": _uncommon(generated_ratio),
     },

@@ -136,31 +136,36 @@ def defence_sections(lines: Lines, models: Sequence[str], missing: Missing) -> l
             continue
         known = list(dict.fromkeys(name for line in own for name in line["sources"]))
         names = ["defence", "benign", *PATTERNS, *known, "×", "× - 1 per seed", "× generated"]
-        rows = [_defence_row(own, at, known) for at in range(len(own[0]["defences"]))]
+        rows = [_defence_row(own, name, known) for name in defences_of(own)]
         sections.append(Section(title, [f"n = {len(own)}. {about}"], Rows(names, rows)))
     return sections
 
 
-def _defence_row(own: Lines, at: int, known: Sequence[str]) -> list[str]:
-    rows = [line["defences"][at] for line in own]
-    ratios = {line["seed"]: line["defences"][at]["uncommon_ratio"] for line in own}
-    known_ratios = {seed: ratio - 1 for seed, ratio in ratios.items() if ratio is not None}
+def defences_of(lines: Lines) -> list[str]:
+    """Every defence that any seed has."""
+    return list(dict.fromkeys(row["defence"] for line in lines for row in line["defences"]))
+
+
+def _defence_row(own: Lines, name: str, known: Sequence[str]) -> list[str]:
+    found = {line["seed"]: (line, row) for line in own for row in line["defences"] if row["defence"] == name}
+    rows = [row for _, row in found.values()]
+    ratios = {seed: row["uncommon_ratio"] - 1 for seed, (_, row) in found.items() if row["uncommon_ratio"] is not None}
     return [
-        rows[0]["defence"],
+        name,
         spread([one["false_positives"] for one in rows]),
-        *(spread([one["passes_by_pattern"][name] for one in rows]) for name in PATTERNS),
-        *(spread([one["passes"].get(name) for one in rows]) for name in known),
-        spread(ratios.values(), 1, 2),
-        per_seed(known_ratios, 1, 2),
-        spread([generated_ratio(line, at) for line in own], 1, 2),
+        *(spread([one["passes_by_pattern"][pattern] for one in rows]) for pattern in PATTERNS),
+        *(spread([one["passes"].get(source) for one in rows]) for source in known),
+        spread([one["uncommon_ratio"] for one in rows], 1, 2),
+        per_seed(ratios, 1, 2),
+        spread([generated_ratio(line, row) for line, row in found.values()], 1, 2),
     ]
 
 
-def generated_ratio(line: Line, at: int) -> float | None:
+def generated_ratio(line: Line, row: Line) -> float | None:
     """Of the inputs generated for uncommon patterns the share that passes a defence, over that of the common one's."""
-    passed, uncommon = line["defences"][at]["passes"], [name for name in PATTERNS if name != COMMON]
+    uncommon = [name for name in PATTERNS if name != COMMON]
     fooling = {name: line["sources"].get(f"{name}-misclassified", {}).get("fooling", 0) for name in PATTERNS}
-    past = {name: count * passed[f"{name}-misclassified"] for name, count in fooling.items() if count}
+    past = {name: count * row["passes"][f"{name}-misclassified"] for name, count in fooling.items() if count}
     made = sum(fooling[name] for name in uncommon)
     if not made or not past.get(COMMON):
         return None
