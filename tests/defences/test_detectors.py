@@ -1,6 +1,7 @@
 """Detectors beside slow forms of their scores."""
 
 from copy import deepcopy
+from itertools import combinations
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from ukemi.data import Data
 from ukemi.defences import Setting, Squeezing, defence_of, key_of
 from ukemi.defences.classifier import Classifying
 from ukemi.defences.detectors import Dropping, Mutating
-from ukemi.defences.transforms import bit_depth, median
+from ukemi.defences.transforms import bit_depth, median, non_local_means
 from ukemi.uncertainty import DropoutPasses, auroc, predictive_entropy
 
 
@@ -31,15 +32,18 @@ def coloured() -> tuple[nn.Module, Data]:
 def test_squeezing_flags_the_form_that_moves_furthest(
     net: nn.Module, few: Tensor, benign: Data, coloured: tuple[nn.Module, Data]
 ) -> None:
-    pixels = coloured[1].batch(torch.arange(10), "cpu").images
+    coarse = coloured[1].batch(torch.arange(10), "cpu").images[:, :, :4, :4]
+    pixels = nn.functional.interpolate(coarse, (8, 8), mode="bilinear")  # no two patches of noise are alike
     for model, data, images, bits, fewer in ((net, benign, few, 1, 1), (*coloured, pixels, 5, 3)):
-        forms = [model(form).softmax(1) for form in (bit_depth(images, bits), median(images, 2))]
-        apart = [(form - model(images).softmax(1)).abs().sum(1) for form in forms]
-        assert torch.allclose(Squeezing(model).scores(images).float(), torch.maximum(*apart), atol=1e-5)
-        assert not torch.allclose(*apart)
+        squeezed = [bit_depth(images, bits), median(images, 2)]
+        squeezed += [non_local_means(images)] if images.shape[1] == 3 else []
+        forms = torch.stack([model(form).softmax(1) for form in squeezed])
+        apart = (forms - model(images).softmax(1)).abs().sum(2)
+        assert torch.allclose(Squeezing(model).scores(images).float(), apart.amax(0), atol=1e-5)
+        assert all(not torch.allclose(one, other) for one, other in combinations(apart, 2))
         hard, bare = (defence_of(name, Setting(model, data)) for name in ("squeezing", "bit-depth"))
         assert isinstance(hard, nn.Module) and isinstance(bare, nn.Module)
-        assert torch.allclose(hard(images).exp(), (forms[0] + forms[1]) / 2, atol=1e-5)
+        assert torch.allclose(hard(images).exp(), forms.mean(0), atol=1e-5)
         assert torch.allclose(bare(images), model(bit_depth(images, fewer)), atol=1e-5)
 
 

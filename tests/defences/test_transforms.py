@@ -13,7 +13,17 @@ from scipy.optimize import minimize
 
 from ukemi import UserError
 from ukemi.defences import key_of
-from ukemi.defences.transforms import _shrunk, bit_depth, deflected, jpeg, median, total_variation, wavelet_denoised
+from ukemi.defences.transforms import (
+    _reflected,
+    _shrunk,
+    bit_depth,
+    deflected,
+    jpeg,
+    median,
+    non_local_means,
+    total_variation,
+    wavelet_denoised,
+)
 
 IMAGES = torch.rand(3, 3, 9, 8, generator=torch.Generator().manual_seed(0))
 
@@ -31,6 +41,71 @@ def test_the_median_is_scipys(window: int) -> None:
     """With its usual border, as in the code of feature squeezing."""
     wanted = [[median_filter(one.numpy(), window, mode="reflect") for one in image] for image in IMAGES]
     assert np.array_equal(median(IMAGES, window).numpy(), np.array(wanted))
+
+
+def lab(pixel: np.ndarray) -> np.ndarray:
+    """CIE's L a b of linear red, green and blue, with L from 0 to 255."""
+    x = (0.412453 * pixel[0] + 0.357580 * pixel[1] + 0.180423 * pixel[2]) / 0.950456
+    y = 0.212671 * pixel[0] + 0.715160 * pixel[1] + 0.072169 * pixel[2]
+    z = (0.019334 * pixel[0] + 0.119193 * pixel[1] + 0.950227 * pixel[2]) / 1.088754
+    fx, fy, fz = (np.cbrt(t) if t > 0.008856 else 7.787 * t + 16 / 116 for t in (x, y, z))
+    return np.array([(116 * fy - 16) * 2.55, 500 * (fx - fy), 200 * (fy - fz)])
+
+
+def slow_means(image: np.ndarray, search: int, patch: int, strength: float) -> np.ndarray:
+    """Pixel by pixel, as the definition reads; the result in Lab."""
+    _, height, width = image.shape
+    values = np.apply_along_axis(lab, 0, image)
+    far, near = search // 2, patch // 2
+    border = far + near
+    around = np.pad(values, ((0, 0), (border, border), (border, border)), mode="reflect")
+    found = np.zeros_like(values)
+    for part in ([0], [1, 2]):
+        for row in range(height):
+            for column in range(width):
+                here = around[part, row + far : row + far + patch, column + far : column + far + patch]
+                sums, weights = np.zeros(len(part)), 0.0
+                for down in range(search):
+                    for right in range(search):
+                        there = around[part, row + down : row + down + patch, column + right : column + right + patch]
+                        unlike = ((here - there) ** 2).sum() / patch**2
+                        weight = np.exp(-unlike / (strength**2 * len(part)))
+                        sums += weight * there[:, near, near]
+                        weights += weight
+                found[part, row, column] = sums / weights
+    return found
+
+
+@pytest.mark.parametrize(("search", "patch", "strength"), [(3, 1, 30.0), (5, 3, 12.0), (13, 3, 2.0)])
+def test_non_local_means_are_those_of_a_slow_loop(search: int, patch: int, strength: float) -> None:
+    """With dark pixels too; the search reaches over the whole image and its reflections."""
+    images = IMAGES[:2].double()
+    images[0], images[1] = 0.05 * images[0], 0.4 + 0.03 * images[1]
+    found = non_local_means(images, search, patch, strength)
+    for image, one in zip(images.numpy(), found.numpy(), strict=True):
+        wanted = slow_means(image, search, patch, strength)
+        reached = np.apply_along_axis(lab, 0, one)
+        inside = ((one > 0) & (one < 1)).all(0)  # a mean of colours may lie outside of what a screen shows
+        assert inside.mean() > 0.7
+        assert np.abs(wanted - reached)[:, inside].max() < 1e-3
+    assert float((found - images).abs().max()) > 0.001
+
+
+def test_non_local_means_leave_flat_images_and_lone_patches_alone() -> None:
+    flat = torch.full((1, 3, 6, 7), 0.3)
+    assert torch.allclose(non_local_means(flat), flat, atol=1e-5)
+    assert torch.allclose(non_local_means(IMAGES, strength=1e-3), IMAGES, atol=1e-4)  # no other patch is like one
+    noisy = (flat + 0.01 * torch.randn(flat.shape, generator=torch.Generator().manual_seed(1))).clamp(0, 1)
+    assert float(non_local_means(noisy, strength=20).std()) < 0.3 * float(noisy.std())
+    assert torch.allclose(non_local_means(IMAGES[1:2]), non_local_means(IMAGES)[1:2], atol=1e-6)
+    thin = torch.rand(2, 3, 1, 2)
+    assert non_local_means(thin).shape == thin.shape and non_local_means(thin[:0]).shape == (0, 3, 1, 2)
+
+
+@given(side=st.integers(2, 9), border=st.integers(0, 12))
+def test_rows_are_reflected_as_numpy_does(side: int, border: int) -> None:
+    assert _reflected(side, border).tolist() == np.pad(np.arange(side), border, mode="reflect").tolist()
+    assert _reflected(1, border).tolist() == [0] * (2 * border + 1)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -138,6 +213,10 @@ def test_the_key_is_a_function_of_the_picture() -> None:
         (lambda: bit_depth(IMAGES, 0), "bits"),
         (lambda: median(IMAGES, 1), "window"),
         (lambda: jpeg(IMAGES, 0), "quality"),
+        (lambda: non_local_means(IMAGES[:, :1]), "non-local-means: images of 3 channels"),
+        (lambda: non_local_means(IMAGES, 12), "non-local-means: two odd windows"),
+        (lambda: non_local_means(IMAGES, 13, 2), "non-local-means: two odd windows"),
+        (lambda: non_local_means(IMAGES, strength=0), "non-local-means: .* strength above 0"),
         (lambda: total_variation(IMAGES, 0), "total-variation"),
         (lambda: total_variation(IMAGES, float("nan")), "total-variation"),
         (lambda: deflected(IMAGES, torch.arange(3), 2.0), "deflection"),

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ukemi.defences.base import key_of
-from ukemi.defences.transforms import bit_depth, deflected, median, wavelet_denoised
+from ukemi.defences.transforms import bit_depth, deflected, median, non_local_means, wavelet_denoised
 from ukemi.errors import UserError, check_known
 from ukemi.spaces import Gene, Space
 from ukemi.variations import vary
@@ -94,10 +94,11 @@ def _vote(logits_KNC: Tensor) -> Tensor:
 
 
 def squeezers(channels: int) -> list[Transform]:
-    """Feature squeezing's (Xu et al. 2018): 1 bit for grey images and 5 for others, and a median of 2 x 2. The
-    non-local means that the paper adds for colour images are left out."""
+    """Feature squeezing's (Xu et al. 2018): 1 bit for grey images and 5 for others, a median of 2 x 2, and for colour
+    images non-local means (13-3-2)."""
     bits = 1 if channels == 1 else 5
-    return [lambda images: bit_depth(images, bits), lambda images: median(images, 2)]
+    found: list[Transform] = [lambda images: bit_depth(images, bits), lambda images: median(images, 2)]
+    return [*found, non_local_means] if channels == 3 else found
 
 
 def deflecting(seed: int = 0) -> Transform:

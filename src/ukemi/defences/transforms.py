@@ -13,6 +13,12 @@ from ukemi.randomness import Stream, uniform
 
 STEP = 0.125
 """of Chambolle's projection; up to 1/8 it is known to converge"""
+_XYZ = torch.tensor(
+    [[0.412453, 0.357580, 0.180423], [0.212671, 0.715160, 0.072169], [0.019334, 0.119193, 0.950227]]
+) / torch.tensor([[0.950456], [1.0], [1.088754]])
+"""from red, green and blue of linear light to XYZ over that of white"""
+_DARK = 0.008856
+"""up to which CIE's lightness is a line, above it a cube root"""
 
 
 def bit_depth(images: Tensor, bits: int) -> Tensor:
@@ -42,6 +48,60 @@ def _mirrored(side: int, before: int, after: int) -> Tensor:
     place = torch.arange(-before, side + after)
     place = torch.where(place < 0, -1 - place, place)
     return torch.where(place >= side, 2 * side - 1 - place, place)
+
+
+def non_local_means(images: Tensor, search: int = 13, patch: int = 3, strength: float = 2.0) -> Tensor:
+    """Every pixel the mean of those around it, weighed by how alike their patches are (Buades et al. 2005).
+
+    As in OpenCV's `fastNlMeansDenoisingColored`, which Xu et al. (2018) use, but without its rounding to bytes: in Lab
+    of linear light and units of 1/255, lightness by itself and the two colours together, `strength` for both.
+    """
+    if images.shape[1] != 3:
+        raise UserError(f"non-local-means: images of 3 channels are expected, but these have {images.shape[1]}.")
+    if search % 2 == 0 or patch % 2 == 0 or not strength > 0:
+        said = f"not {search}, {patch} and {strength:g}"
+        raise UserError(f"non-local-means: two odd windows and a strength above 0 are needed, {said}.")
+    lab = _to_lab(images.float())
+    parts = [_means(part, search, patch, strength) for part in (lab[:, :1], lab[:, 1:])]
+    return _from_lab(torch.cat(parts, 1)).clamp(0, 1).to(images)
+
+
+def _means(values: Tensor, search: int, patch: int, strength: float) -> Tensor:
+    height, width = values.shape[2:]
+    far, near = search // 2, patch // 2
+    rows, columns = (_reflected(side, far + near).to(values.device) for side in (height, width))
+    around = values[:, :, rows][..., columns]
+    high, wide = height + 2 * near, width + 2 * near
+    own = around[..., far : far + high, far : far + wide]
+    total, weights = torch.zeros_like(values), torch.zeros_like(values[:, :1])
+    for down in range(search):
+        for right in range(search):
+            other = around[..., down : down + high, right : right + wide]
+            unlike = F.avg_pool2d((other - own).square().sum(1, keepdim=True), patch, 1)
+            weight = (-unlike / (strength**2 * values.shape[1])).exp()
+            total += weight * other[..., near : near + height, near : near + width]
+            weights += weight
+    return total / weights
+
+
+def _reflected(side: int, border: int) -> Tensor:
+    """The places of a row that is reflected at both ends as often as it takes: 2 1 | 0 1 2 3 | 2 1."""
+    place = torch.arange(-border, side + border) % max(1, 2 * side - 2)
+    return torch.where(place >= side, 2 * side - 2 - place, place)
+
+
+def _to_lab(images: Tensor) -> Tensor:
+    x, y, z = torch.einsum("ij,njhw->nihw", _XYZ.to(images), images).unbind(1)
+    fx, fy, fz = (torch.where(t > _DARK, t.clamp(min=_DARK) ** (1 / 3), 7.787 * t + 16 / 116) for t in (x, y, z))
+    return torch.stack([2.55 * (116 * fy - 16), 500 * (fx - fy), 200 * (fy - fz)], 1)
+
+
+def _from_lab(lab: Tensor) -> Tensor:
+    lightness, a, b = lab.unbind(1)
+    fy = (lightness / 2.55 + 16) / 116
+    found = torch.stack([fy + a / 500, fy, fy - b / 200], 1)
+    xyz = torch.where(found**3 > _DARK, found**3, (found - 16 / 116) / 7.787)
+    return torch.einsum("ij,njhw->nihw", torch.linalg.inv(_XYZ).to(lab), xyz)
 
 
 def jpeg(images: Tensor, quality: int = 75) -> Tensor:
