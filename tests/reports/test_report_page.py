@@ -131,6 +131,9 @@ def test_of_many_models_the_first_glance_tells_the_ends(
     assert "Most robust: unbroken." in page.said()
     assert "Least robust: model 7." in page.said()
     assert len([attributes for attributes in page.all("p") if attributes.get("class") == "lead"]) == 2
+    text = (tmp_path / "page.html").read_text()
+    shown = re.findall(r"<details( open)?>\s*<summary>The images that break ([\w ]+), and more", text)
+    assert [name for is_open, name in shown if is_open] == ["unbroken", "model 7"] and len(shown) == 9
 
 
 def _light(colour: str) -> float:

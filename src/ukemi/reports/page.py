@@ -42,7 +42,7 @@ def write_page(path: Path, evaluations: Sequence[Evaluation], heading: str) -> N
         heading=heading,
         several=len(evaluations) > 1,
         leads=leads(evaluations),
-        models=[_model(one, *sides) for one in evaluations],
+        models=[_model(one, *sides) | {"open": any(one is end for end in ends(evaluations))} for one in evaluations],
         overall=[_overall(one) for one in evaluations],
         rows=[(one.title, cells(one)) for one in evaluations],
         genes=gene_figures(evaluations),
@@ -103,11 +103,16 @@ def _staying(robust: int, correct: int) -> str:
 
 def leads(evaluations: Sequence[Evaluation]) -> list[tuple[str, str]]:
     """What stands above several models: a sentence on each, or on the ends where they are many."""
-    ranked = sorted(evaluations, key=lambda one: -one.robustness.robust_accuracy)
     if len(evaluations) <= MOST_LEADS:
         return [(one.title, glance(one)[0]) for one in evaluations]
-    best, least = ranked[0], ranked[-1]
+    best, least = ends(evaluations)
     return [(f"Most robust: {best.title}", glance(best)[0]), (f"Least robust: {least.title}", glance(least)[0])]
+
+
+def ends(evaluations: Sequence[Evaluation]) -> tuple[Evaluation, Evaluation]:
+    """The most and the least robust: of many models, those whose pictures are not folded."""
+    ranked = sorted(evaluations, key=lambda one: -one.robustness.robust_accuracy)
+    return ranked[0], ranked[-1]
 
 
 def _model(evaluation: Evaluation, side: int, swept: int) -> dict[str, Any]:
