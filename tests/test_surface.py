@@ -131,8 +131,8 @@ FLAGS = {
     "repair uncertainty": """alpha attacks device epochs epsilon images layers learning-rate out run samples sets
         share transfer variant""",
     "defend": """against attacked attacks channels classes confidence data data-folder defences device dropout ensemble
-        epsilon images mean model model-arguments out own-dropout-only passes pcs-thresholds profile run seed sets
-        size split std validation-images vr-thresholds weights""",
+        epsilon images mean model model-arguments out own-dropout-only passes pcs-thresholds profile run samples seed
+        sets size split std validation-images vr-thresholds weights""",
     "selfcheck": """channels classes data data-folder device epsilon images mean model model-arguments out queries
         run seed size split std steps tolerance weights""",
     "slice": """batch-size channels classes contributions data data-folder device mean model model-arguments out

@@ -179,7 +179,10 @@ def test_a_half_without_an_image_is_named(net: nn.Module, benign: Data) -> None:
 
 def test_no_images_have_no_scores(net: nn.Module, benign: Data) -> None:
     detector = Squeezing(net).fitted(benign)
-    assert detector.flags(torch.empty(0, 1, 28, 28)).tolist() == []
+    none = torch.empty(0, 1, 28, 28)
+    assert detector.flags(none).tolist() == []
+    for defence in (detector, net):
+        assert passes(defence, none, torch.empty(0).long()).tolist() == []
 
 
 def test_halves_keep_samples_apart(benign: Data) -> None:

@@ -9,7 +9,9 @@ from ukemi import UserError
 from ukemi.data import load
 from ukemi.defences import Setting, defence_of, distilled, smoothed
 from ukemi.defences.trained import TEMPERATURE
+from ukemi.models import create
 from ukemi.training import Run, TrainConfig, train
+from ukemi.training.sets import weights_hash
 from ukemi.training.setup import load_sets, trained_model
 
 
@@ -50,6 +52,24 @@ def test_smoothed_labels_and_the_registry(finished: Run) -> None:
     own, _ = trained_model(Run(folder), Run.config_of(folder), data)
     images = data.batch(torch.arange(4), "cpu").images
     assert torch.equal(worn.eval()(images), own.eval()(images))
+
+
+def test_they_train_where_the_model_is_and_not_where_the_run_was(tmp_path: Path) -> None:
+    run = Run.start(TrainConfig(epochs=1, batch_size=1000, out=tmp_path / "run", device="cpu"))
+    told = run.folder / "config.toml"
+    told.write_text(told.read_text().replace('device = "cpu"', 'device = "cuda:63"'))
+    data = load("fashion-mini").train.take(torch.arange(100))
+    setting = Setting(create("demo-cnn", classes=10, channels=1, size=data.size), data, run=run)
+    worn = defence_of("label-smoothing", setting)
+    assert isinstance(worn, torch.nn.Module) and Run.config_of(run.folder).device == "cuda:63"
+    own = run.folder / "defences" / "label-smoothing"
+    assert Run.config_of(own).device == "cpu"
+    (own / "model.safetensors").unlink()  # one that was stopped on another device goes on here
+    told = own / "config.toml"
+    told.write_text(told.read_text().replace('device = "cpu"', 'device = "cuda:63"'))
+    again = defence_of("label-smoothing", setting)
+    assert isinstance(again, torch.nn.Module)
+    assert weights_hash(again) == weights_hash(worn)
 
 
 def test_a_run_with_another_loss_is_refused(tmp_path: Path) -> None:

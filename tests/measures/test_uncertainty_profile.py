@@ -5,10 +5,10 @@ import torch
 from torch import Tensor, nn
 
 from ukemi import T3, UserError, vary
-from ukemi.attacks import fgsm
+from ukemi.attacks import Attacked, fgsm
 from ukemi.attacks.config import AttackConfig
 from ukemi.data import Data, DataSet, in_a_row
-from ukemi.measures.uncertainty import natural_variants, profile, turned_by, validation_thresholds
+from ukemi.measures.uncertainty import attack_of, natural_variants, profile, turned_by, validation_thresholds
 from ukemi.uncertainty import DropoutPasses, Thresholds, aurocs, found_thresholds, uncertainty_of
 
 LIMITS = Thresholds((0.5, 0.5), (0.2, 0.2))
@@ -99,6 +99,28 @@ def test_a_source_that_the_model_has_no_answers_to_is_named(net: nn.Module, data
     said = "^model on deephunter: its answers to 1 of 4 images are not finite"
     with pytest.raises(UserError, match=said):
         profile(DropoutPasses(net, 12), {"benign": data, "deephunter": lost}, LIMITS)
+
+
+def bounded(model: nn.Module, images: Tensor, labels: Tensor, *, epsilon: float) -> Attacked:
+    return fgsm(model, images, labels, epsilon=epsilon)
+
+
+def boundless(model: nn.Module, images: Tensor, labels: Tensor) -> Attacked:
+    return fgsm(model, images, labels, epsilon=0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("fgsm", {"epsilon": 0.3}),
+        ("deepfool", {}),
+        ("carlini-wagner", {"steps": 200, "searches": 5}),
+        (f"{__name__}:bounded", {"epsilon": 0.3}),
+        (f"{__name__}:boundless", {}),
+    ],
+)
+def test_an_attack_gets_the_budget_where_it_takes_one(name: str, settings: dict[str, float]) -> None:
+    assert attack_of(name, 0.3).settings() == settings
 
 
 def _but(rows: Tensor, data: Data) -> Tensor:

@@ -109,6 +109,21 @@ def test_only_groups_of_equal_size_are_compared() -> None:
     assert rows_of("retraining", fewer, "The paper's claims")["HL gains most accuracy"][1].startswith("shown")
 
 
+def test_a_group_without_another_of_its_size_is_open() -> None:
+    def judged(*lines: dict[str, Any]) -> str:
+        return rows_of("retraining", list(lines), "The paper's claims")["HL gains most accuracy"][1]
+
+    alone = retrained("HL", 0, 0.03)
+    assert judged(alone) == "open"
+    assert judged(alone, retrained("LH", 0, 0.0, samples=40)) == "open: HL has 20 of 40 inputs"
+
+
+def test_what_attacks_cost_is_open_without_the_control() -> None:
+    lines = [retrained("deepfool", 0, -0.02), retrained("carlini-wagner", 0, -0.01)]
+    claims = rows_of("retraining", lines, "The paper's claims")
+    assert claims["DeepFool and C&W data cost accuracy"][1] == "open"
+
+
 def test_defences_show_what_passes_and_how_much_more_of_the_uncommon() -> None:
     def line(seed: int, ratio: float | None) -> dict[str, Any]:
         row = {"defence": "jpeg", "false_positives": 0.1, "passes": {"fgsm": 0.5}, "uncommon_ratio": ratio}

@@ -105,6 +105,22 @@ def test_a_small_corpus_is_picked_from_more_than_once(dropping: nn.Module, recog
     assert set(found.index.tolist()) == {int(one.index[0])} and len(found.images) > 3
 
 
+def test_what_is_picked_twice_in_a_round_has_its_turn_later() -> None:
+    """Of three entries four are picked: the next round begins with the two that were picked once."""
+    corpus = _Corpus(T6, 3, torch.device("cpu"))
+    first, second = (corpus.mutants(4, 1, 0, number)[0] for number in range(2))
+    assert first.tolist().count(int(first[0])) == 2
+    assert set(second[:2].tolist()) == {0, 1, 2} - {int(first[0])}
+
+
+def test_one_image_has_no_neighbour() -> None:
+    """A limit without end would call nothing new."""
+    one = pixels([[0.0, 0.0]])
+    with pytest.raises(UserError, match="activations: how far neighbours lie apart takes at least 2 images"):
+        Distances(Pass(), one)
+    assert Distances(Pass(), one, 0.5).threshold == 0.5
+
+
 def test_of_no_images_nothing_is_kept_and_nothing_is_a_guide(dropping: nn.Module, recognised: Data) -> None:
     none = recognised.take(torch.arange(0))
     assert len(fuzz(dropping, none, Sections(dropping, recognised), FEW).images) == 0

@@ -85,6 +85,33 @@ def test_a_compiled_network_is_asked_as_it_was_before() -> None:
         assert torch.allclose(found.drawn, DropoutPasses(net, 4)(images, index).drawn)
 
 
+class Shifting(nn.Module):
+    """A buffer, a layer, and a constant that tracing makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shift: Tensor
+        self.register_buffer("shift", torch.tensor(0.5))
+        self.drop, self.head = nn.Dropout(0.5), nn.Linear(16, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.drop((x - self.shift).flatten(1) * torch.linspace(1, 2, 16)))
+
+
+def test_a_cut_network_is_asked_as_it_is_now_and_keeps_no_trace_of_it() -> None:
+    torch.manual_seed(0)
+    net, x, index = Shifting().eval(), torch.rand(3, 1, 4, 4), torch.arange(3)
+    held, source = set(vars(net)), DropoutPasses(net, 4)
+    before = source(x, index)
+    assert isinstance(source._parts, Cut) and set(vars(net)) == held
+    for name, value in (("shift", torch.tensor(0.1)), ("head", nn.Linear(16, 4))):
+        setattr(net, name, value)
+        found = source(x, index)
+        assert torch.equal(found.drawn, DropoutPasses(net, 4)(x, index).drawn)
+        assert not torch.allclose(found.drawn, before.drawn)
+        before = found
+
+
 @pytest.mark.parametrize(("name", "channels", "size"), [("lenet5", 1, 28), ("nin", 3, 16), ("resnet20", 3, 16)])
 def test_our_networks_are_cut(name: str, channels: int, size: int) -> None:
     model = with_dropout(create(name, classes=10, channels=channels, size=(size, size)), 0.2).double()
@@ -378,7 +405,7 @@ def test_a_cut_network_holds_no_layer_longer_than_it_is_asked_for() -> None:
     with torch.no_grad():
         parts = cut(network, torch.rand(1, 1, 4, 4))
         assert isinstance(parts, Cut)
-        for module in parts._traced.modules():
+        for module in network.modules():
             if isinstance(module, nn.Conv2d | nn.Linear | nn.ReLU):
                 module.register_forward_hook(note)
         images = torch.rand(2, 1, 4, 4)

@@ -36,7 +36,8 @@ def uncertain(pcs: list[float], vr: list[float], passes: int = 50) -> Uncertaint
 @given(VALUES, VALUES)
 def test_auroc_is_the_share_of_pairs_in_order(negative: list[float], positive: list[float]) -> None:
     pairs = [1.0 if p > n else 0.5 if p == n else 0.0 for p in positive for n in negative]
-    assert auroc(torch.tensor(negative), torch.tensor(positive)) == pytest.approx(sum(pairs) / len(pairs))
+    low, high = torch.tensor(negative), torch.tensor(positive)
+    assert auroc(low, high) == pytest.approx(sum(pairs) / len(pairs)) == auroc(low[:, None], high[:, None])
 
 
 def test_every_metric_is_judged_by_its_own_direction() -> None:
@@ -169,3 +170,9 @@ def test_what_is_no_confidence_is_named(confidence: list[float], said: str) -> N
     with pytest.raises(UserError, match=f"^confidence: .*{said}"):
         expected_calibration_error(torch.tensor(confidence), torch.tensor([True, False]))
     assert expected_calibration_error(torch.tensor([1 + 1e-6]), torch.tensor([True])) == pytest.approx(1e-6, rel=0.1)
+
+
+@pytest.mark.parametrize("shape", [(), (2, 1)])
+def test_what_is_no_row_of_confidences_is_named(shape: tuple[int, ...]) -> None:
+    with pytest.raises(UserError, match=r"^confidence: one number for each answer .* but .* were given"):
+        reliability(torch.full(shape, 0.5), torch.ones(shape, dtype=torch.bool))

@@ -84,6 +84,8 @@ Defence = nn.Module | Detector
 def passes(defence: Defence, images_NCHW: Tensor, labels_N: Tensor) -> Tensor:
     """Which images get past a defence, bool `[N]`: misclassified by the hardened model; or misclassified by the
     detector's model, and not flagged."""
+    if not len(images_NCHW):
+        return torch.zeros(0, dtype=torch.bool, device=images_NCHW.device)
     model = defence.model if isinstance(defence, Detector) else defence
     chunk = default_chunk(tuple(images_NCHW.shape[1:]), images_NCHW.device, FEW)
     wrong_N = wrong(logits(model, images_NCHW, chunk), labels_N)

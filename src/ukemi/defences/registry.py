@@ -62,12 +62,11 @@ def _classifier(told: Setting) -> Defence:
     return Classifying(told.model, own, adversarial, told.seed).fitted(other)
 
 
-def _trained(how: Callable[[Run, Path], Run], name: str, told: Setting) -> Defence:
+def _trained(how: Callable[..., Run], name: str, told: Setting) -> Defence:
     if told.run is None:
         raise UserError(f"{name}: it trains the network anew, so a run folder is needed.")
-    return network_of(how(told.run, (told.folder or told.run.folder / "defences") / name), told.benign).to(
-        next(told.model.parameters()).device
-    )
+    device, folder = home_of(told.model), (told.folder or told.run.folder / "defences") / name
+    return network_of(how(told.run, folder, device=str(device)), told.benign).to(device)
 
 
 def _dropping(told: Setting) -> Defence:

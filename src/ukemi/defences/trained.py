@@ -18,28 +18,32 @@ ALIKE = {"history": 0, "robust_every": 0, "tensorboard": False, "weights": None}
 """what a further training of the same kind leaves out"""
 
 
-def distilled(run: Run, out: Path, *, temperature: float = TEMPERATURE, quiet: bool = True) -> Run:
-    """The run's network trained as the run was, twice: a teacher at a temperature, then a student on its answers."""
-    config = _plain(run)
+def distilled(
+    run: Run, out: Path, *, temperature: float = TEMPERATURE, device: str | None = None, quiet: bool = True
+) -> Run:
+    """The run's network trained as the run was, twice: a teacher at a temperature, then a student on its answers.
+    `device` takes the place of the run's own."""
+    config = _plain(run, device)
     soft = Distillation.Config(temperature=temperature)
     teacher = _finished(config, out / "teacher", {"objective": soft}, quiet)
     taught = Distillation.Config(temperature=temperature, teacher=str(teacher.weights_path.resolve()))
     return _finished(config, out / "student", {"objective": taught}, quiet)
 
 
-def smoothed(run: Run, out: Path, *, smoothing: float = SMOOTHING, quiet: bool = True) -> Run:
-    """The run's network trained as the run was, with smoothed labels."""
-    return _finished(_plain(run), out, {"smoothing": smoothing}, quiet)
+def smoothed(
+    run: Run, out: Path, *, smoothing: float = SMOOTHING, device: str | None = None, quiet: bool = True
+) -> Run:
+    """The run's network trained as the run was, with smoothed labels. `device` takes the place of the run's own."""
+    return _finished(_plain(run, device), out, {"smoothing": smoothing}, quiet)
 
 
 def network_of(run: Run, data: Data) -> nn.Module:
-    """A finished run's network, on the device that its settings name."""
-    config = Run.config_of(run.folder)
-    return trained_model(run, config, data)[0].to(config.chosen_device())
+    """A finished run's network."""
+    return trained_model(run, Run.config_of(run.folder), data)[0]
 
 
-def _plain(run: Run) -> TrainConfig:
-    config = Run.config_of(run.folder)
+def _plain(run: Run, device: str | None) -> TrainConfig:
+    config = Run.config_of(run.folder).on(device)
     if not isinstance(config.objective, CrossEntropy.Config):
         raise UserError(
             f"defences: this one trains the run's network anew with another loss, so the run's own should be"
@@ -53,8 +57,9 @@ def _finished(config: TrainConfig, out: Path, changes: Mapping[str, Any], quiet:
     wanted = TrainConfig.taken_from(config, **{**ALIKE, **changes, "out": out})
     if not (out / "config.toml").exists():
         return train(wanted, quiet=quiet)
-    _check_same(Run.config_of(out), wanted, out)
-    return Run(out) if Run(out).weights_path.exists() else train(Run.config_of(out), resume=True, quiet=quiet)
+    there = Run.config_of(out)
+    _check_same(there, wanted, out)
+    return Run(out) if Run(out).weights_path.exists() else train(there.on(config.device), resume=True, quiet=quiet)
 
 
 def _check_same(there: TrainConfig, wanted: TrainConfig, out: Path) -> None:

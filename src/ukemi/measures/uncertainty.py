@@ -20,6 +20,7 @@ from ukemi.errors import UserError, field_called
 from ukemi.measures.attacks import Report, under_attack
 from ukemi.models.inference import home_of
 from ukemi.ranks import Ranks
+from ukemi.schema import chosen
 from ukemi.spaces import T3, Space
 from ukemi.uncertainty import (
     Reliability,
@@ -45,8 +46,8 @@ _BLOCK = 1024
 
 def attack_of(name: str, epsilon: float) -> AttackConfig:
     """An attack by its name, with the budget where it takes one, and fast enough for a study."""
-    function, settings = ATTACKS.get(name), dict[str, Any](FASTER.get(name, {}))
-    if function is not None and "epsilon" in inspect.signature(function).parameters:
+    settings = dict[str, Any](FASTER.get(name, {}))
+    if "epsilon" in inspect.signature(chosen(name, ATTACKS, "attacks")).parameters:
         settings["epsilon"] = epsilon
     with field_called("attacks", "attack"):
         return AttackConfig(attack=name, **settings)

@@ -89,7 +89,7 @@ def _said(found: Doubts) -> list[str]:
     return [
         f"Of {words.plural(broken, 'variant')} that break it, it is as sure of {words.count(found.unnoticed)}"
         f" ({words.percent(share, 0)}) as of three quarters of the images that it recognises: right of the"
-        f" dashed line, PCS {words.plain(found.limit, 2)} or more.",
+        f" dashed line, PCS {words.below_one(found.limit, 2)} or more.",
         f"PCS is the lead of the first class over the second; VR is the share of {PASSES} passes with"
         f" {_masks([found.inserted])} that change the answer. A broken variant has the lower PCS in"
         f" {words.percent(found.auroc['pcs'], 0)} of all pairs (50 % is chance), and the higher VR in"
@@ -101,7 +101,8 @@ def _series(name: str, one: Doubted, at: int, classes: tuple[str, ...]) -> Serie
     columns = (one.found.pcs, one.found.vr, one.index, one.labels, one.found.prediction)
     rows = list(zip(*(column.tolist() for column in columns), strict=True))
     tips = tuple(
-        f"image {index}, {name_of(classes, label)}: {_taken(classes, label, guess)}; PCS {pcs:.2f}, VR {vr:.2f}"
+        f"image {index}, {name_of(classes, label)}: {_taken(classes, label, guess)}; PCS {words.below_one(pcs, 2)},"
+        f" VR {vr:.2f}"
         for pcs, vr, index, label, guess in rows
     )
     return Series(name, tuple((pcs, vr) for pcs, vr, *_ in rows), at, tips)

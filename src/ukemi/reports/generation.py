@@ -132,7 +132,7 @@ def _glance(found: Generated) -> list[str]:
 
 def _gallery(report: GenerationReport) -> list[dict[str, Any]]:
     found, names = report.found, report.seeds.classes
-    rows = drawn(report.seeds, _shown(found), report.gallery, report.seed)
+    rows = drawn(report.seeds, _shown(found, report.gallery), report.gallery, report.seed)
     if not len(rows):
         return []
     seeds = as_float(report.seeds.images[rows.to(report.seeds.labels.device)]).cpu()
@@ -159,12 +159,12 @@ def _gallery(report: GenerationReport) -> list[dict[str, Any]]:
     return cards
 
 
-def _shown(found: Generated) -> Tensor:
-    """Successes; where there are none, what came nearest."""
+def _shown(found: Generated, count: int) -> Tensor:
+    """Successes; where there are none, the `count` that came nearest."""
     if bool(found.success.any()):
         return found.success
     order = found.fitness.argsort(descending=True, stable=True)
-    return torch.zeros_like(found.success).scatter(0, order[:12], True)
+    return torch.zeros_like(found.success).scatter(0, order[:count], True)
 
 
 def _scatter(found: Generated) -> Any:

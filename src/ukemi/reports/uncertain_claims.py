@@ -107,7 +107,7 @@ def _best(score: Callable[[Line], float | None], wanted: str, said: Callable[[fl
             if known and all(line["samples"] == most for line in found):
                 means[row] = mean(known)
         if wanted not in means or len(means) < 2:
-            fewer = [line["samples"] for line in rows[wanted]]
+            fewer = [line["samples"] for line in rows[wanted] if line["samples"] < most]
             return f"open: {wanted} has {min(fewer)} of {most} inputs" if fewer else OPEN
         best = max(means, key=lambda row: means[row])
         shown = best == wanted and means[best] > 0
@@ -122,13 +122,12 @@ def _gains(lines: Lines, model: str, row: str) -> list[float]:
 
 
 def _negative(lines: Lines, model: str) -> str:
-    known = {row: _gains(lines, model, row) for row in ("deepfool", "carlini-wagner")}
+    known = {row: _gains(lines, model, row) for row in ("deepfool", "carlini-wagner", CONTINUED)}
     if not all(known.values()):
         return OPEN
-    means, plain = {row: mean(values) for row, values in known.items()}, _gains(lines, model, CONTINUED)
-    control = mean(plain) if plain else 0.0
-    said = ", ".join(f"{row} {_points(value)}" for row, value in {**means, CONTINUED: control}.items())
-    lost = min(0, control) - max(means.values())
+    means = {row: mean(values) for row, values in known.items()}
+    said = ", ".join(f"{row} {_points(value)}" for row, value in means.items())
+    lost = min(0, means.pop(CONTINUED)) - max(means.values())
     verdict = "too close to tell" if abs(lost) < SEEN else "shown" if lost > 0 else "refuted"
     return f"{verdict}: {said}"
 

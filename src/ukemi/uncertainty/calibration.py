@@ -43,9 +43,9 @@ def reliability(confidence_N: Tensor, right_N: Tensor, bins: int = BINS) -> Reli
     """
     if bins < 1:
         raise UserError(f"bins: at least 1 is needed, but {bins} was given.")
-    if len(confidence_N) == 0:
+    if confidence_N.numel() == 0:
         raise UserError("confidence: there is no answer to sort into bins.")
-    if confidence_N.shape != right_N.shape:
+    if confidence_N.shape != right_N.shape or confidence_N.ndim != 1:
         given = f"{list(confidence_N.shape)} and {list(right_N.shape)}"
         raise UserError(
             f"confidence: one number for each answer that is right or wrong is needed, but {given} were given."

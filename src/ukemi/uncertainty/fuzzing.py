@@ -20,6 +20,7 @@ from ukemi import randomness
 from ukemi.activations import check_rows, over_data, recording, sections, unit_mean
 from ukemi.attacks.norms import length
 from ukemi.data import Data
+from ukemi.errors import UserError
 from ukemi.genetics import MUTATIONS
 from ukemi.models.inference import FEW, default_chunk, home_of, logits, padded, right, scoring
 from ukemi.randomness import Stream
@@ -83,6 +84,8 @@ class Distances:
     def __init__(self, model: nn.Module, reference: Data, threshold: float | None = None) -> None:
         traces = torch.cat([means[-1] for _, means in over_data(model, reference, unit_mean)])
         self._width = traces.shape[1]
+        if threshold is None and len(traces) < 2:
+            raise UserError("activations: how far neighbours lie apart takes at least 2 images, but 1 was given.")
         self.threshold = float(_nearest(traces, traces, apart=True).median()) if threshold is None else threshold
         self._seen = traces[:0]
 
@@ -207,7 +210,7 @@ class _Corpus:
         order = randomness.bits(entries, seed=seed, stream=Stream.FUZZ, epoch=number).argsort(stable=True)
         order = order[self._picked[order].argsort(stable=True)]
         chosen = order.repeat(-(-batch // len(order)))[:batch]  # a small corpus is picked from more than once
-        self._picked[chosen] += 1
+        self._picked += torch.bincount(chosen, minlength=len(order))
         places = torch.arange(batch, device=chosen.device)
 
         def draw(many: int) -> Tensor:

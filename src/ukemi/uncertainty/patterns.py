@@ -157,7 +157,7 @@ def auroc(negative_N: Tensor, positive_M: Tensor) -> float:
     """
     if not len(negative_N) or not len(positive_M) or bool(torch.cat([negative_N, positive_M]).isnan().any()):
         return float("nan")
-    low, high = negative_N.double().sort().values, positive_M.double()
+    low, high = negative_N.double().flatten().sort().values, positive_M.double().flatten()
     wins = torch.searchsorted(low, high, right=False).double() + torch.searchsorted(low, high, right=True).double()
     return float(wins.mean() / (2 * len(low)))
 

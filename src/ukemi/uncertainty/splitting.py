@@ -30,12 +30,14 @@ class Whole:
 
 
 class Cut(Whole):
-    """A traced network, cut before the first layer that drops."""
+    """A traced network, cut before the first layer that drops. It runs on the network's own layers and weights, so it
+    is never behind what becomes of them."""
 
-    def __init__(self, traced: fx.GraphModule) -> None:
-        self._traced = traced
-        nodes = list(traced.graph.nodes)
-        at = next(place for place, node in enumerate(nodes) if _drops(traced, node))
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        graph, self._constants = _traced(model)
+        nodes = list(graph.nodes)
+        at = next(place for place, node in enumerate(nodes) if _drops(model, node))
         self._first, self._second = nodes[:at], nodes[at:]
         later = set(self._second)
         self._live = [node for node in self._first if later & set(node.users) and node.op != "get_attr"]
@@ -66,12 +68,23 @@ class Cut(Whole):
         if node.op == "output":
             return args[0]
         if node.op == "get_attr":
-            return operator.attrgetter(str(node.target))(self._traced)
+            name = str(node.target)
+            return self._constants[name] if name in self._constants else operator.attrgetter(name)(self._model)
         if node.op == "call_function":
             return node.target(*args, **kwargs)  # type: ignore[operator]
         if node.op == "call_method":
             return getattr(args[0], str(node.target))(*args[1:], **kwargs)
-        return self._traced.get_submodule(str(node.target))(*args, **kwargs)
+        return self._model.get_submodule(str(node.target))(*args, **kwargs)
+
+
+def _traced(model: nn.Module) -> tuple[fx.Graph, dict[str, Tensor]]:
+    """Its graph, and the tensors that tracing made constant, which a tracer leaves behind on the network."""
+    held = set(vars(model))
+    try:
+        graph = fx.Tracer().trace(model)
+    finally:
+        constants = {name: vars(model).pop(name) for name in vars(model).keys() - held}
+    return graph, constants
 
 
 def _last_uses(nodes: Sequence[fx.Node]) -> dict[fx.Node, list[fx.Node]]:
@@ -93,7 +106,7 @@ def cut(model: nn.Module, images_NCHW: Tensor) -> Whole:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a tracer's, about what it makes constant; the trial below decides
-            parts = Cut(fx.symbolic_trace(model))
+            parts = Cut(model)
         return parts if _same(parts, whole, images_NCHW) else whole
     except Exception:  # any network may fail to be traced in any way; it is then run as a whole
         return whole
@@ -112,5 +125,5 @@ def _same(parts: Cut, whole: Whole, images_NCHW: Tensor) -> bool:
     return True
 
 
-def _drops(traced: fx.GraphModule, node: fx.Node) -> bool:
-    return node.op == "call_module" and drops(traced.get_submodule(str(node.target)))
+def _drops(model: nn.Module, node: fx.Node) -> bool:
+    return node.op == "call_module" and drops(model.get_submodule(str(node.target)))
