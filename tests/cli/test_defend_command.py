@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from ukemi.cli.enhance import _table
 from ukemi.cli.main import run
 from ukemi.data import load
+from ukemi.repairs import Enhanced
+from ukemi.repairs.gains import Standing
+from ukemi.reports.words import THIN
 from ukemi.training import Run, TrainConfig, train
 from ukemi.training.sets import read_set, write_set
 from ukemi.training.setup import trained_model
@@ -160,6 +164,24 @@ def test_repair_uncertainty_trains_measures_and_says_so(
     models = [trained_model(Run(tmp_path / n), Run.config_of(tmp_path / n), data)[0] for n in ("w", "o")]
     images = data.batch(torch.arange(4), "cpu").images
     assert not torch.equal(models[0].eval()(images), models[1].eval()(images))
+
+
+def test_what_was_before_stands_before_what_is_after() -> None:
+    before = Standing(0.8, 0.3, 0.2, 60, {"fgsm": 0.0, "bim": 0.2}, {"fgsm": 12, "bim": 1})
+    after = Standing(0.9, 0.5, 0.4, 60, {"fgsm": 0.7, "bim": 0.3}, {"fgsm": 12, "bim": 1})
+    table = _table(Enhanced(Run(Path("run")), 30, 4, before, after))
+    names, *both = ([str(cell) for cell in column.cells] for column in table.columns)
+    assert names == [
+        "accuracy",
+        "robust accuracy, T3 (60 images)",
+        "under PGD (60 images)",
+        "calibration rate, fgsm (12 images)",
+        "calibration rate, bim (1 image)",
+        "calibration rate, mean",
+    ]
+    shares = [[0.8, 0.3, 0.2, 0.0, 0.2, 0.1], [0.9, 0.5, 0.4, 0.7, 0.3, 0.5]]
+    assert both == [[f"{100 * share:.1f}{THIN}%" for share in column] for column in shares]
+    assert str(table.caption) == "30 inputs, each 4 times an epoch"
 
 
 def test_two_frozen_sets_of_one_attack_are_two_rows(made: Path, tmp_path: Path) -> None:

@@ -4,9 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 from ukemi.cli import turned as room
 from ukemi.cli.main import run
+from ukemi.data import Data
+from ukemi.measures.uncertainty import attack_of
 from ukemi.training.checkpoints import read_checkpoint
 
 NETS = """
@@ -84,6 +88,18 @@ def test_another_network_of_the_same_weights_is_attacked(attacks: list[int]) -> 
     attacks.clear()
     assert profiled(*KEPT, net="darker") == profiled(net="darker")
     assert len(attacks) == 8
+
+
+def test_other_weights_labels_or_identities_have_another_key() -> None:
+    torch.manual_seed(0)
+    models = [nn.Linear(2, 2) for _ in range(2)]
+    images, index = torch.rand(3, 1, 2, 2), torch.arange(3)
+    labels = torch.tensor([0, 1, 0])
+    others = [(labels, index), (1 - labels, index), (labels, index.flip(0))]
+    sets = [Data(images, own, ("a", "b"), numbers, 3) for own, numbers in others]
+    told = attack_of("fgsm", 0.1)
+    keys = {room._key(model, data, told, 0) for model in models for data in sets}
+    assert len(keys) == 6 == len(keys | {room._key(models[0], sets[0], told, 0)})
 
 
 def test_an_attack_of_ones_own_is_always_run(attacks: list[int]) -> None:

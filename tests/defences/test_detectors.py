@@ -98,6 +98,27 @@ def test_layers_of_one_shape_have_noise_of_their_own(coloured: tuple[nn.Module, 
     assert not torch.allclose(first, second, atol=1e-2 * detector.size)
 
 
+def test_the_noise_of_mutants_is_halved_from_a_half_to_below_a_ten_thousandth(
+    coloured: tuple[nn.Module, Data],
+) -> None:
+    """Of a network that no noise turns, and of one whose two classes are tied, which any noise turns."""
+    nets = [nn.Sequential(nn.Flatten(), nn.Linear(192, 2, bias=False)).requires_grad_(False) for _ in range(2)]
+    nets[0][1].weight.copy_(torch.tensor([0.0, 1.0])[:, None].expand(2, 192))
+    nets[1][1].weight.copy_(torch.linspace(0, 1, 192).expand(2, 192))
+    assert [Mutating(net, coloured[1]).size for net in nets] == [0.5, 0.5 / 2**13]
+
+
+def test_detectors_draw_by_the_seed_of_their_setting(net: nn.Module, benign: Data, adversarial: Data) -> None:
+    own = benign.take(torch.arange(100))
+    images = own.batch(torch.arange(100), "cpu").images
+    for name in ("adversarial-classifier", "mutation-testing", "mc-dropout"):
+        made = [defence_of(name, Setting(net, own, adversarial, passes=4, seed=seed)) for seed in (0, 0, 7)]
+        first, again, other = (one.scores(images) for one in made)  # type: ignore[union-attr]
+        assert torch.equal(first, again) and not torch.allclose(first, other, atol=1e-3)
+    one, two = (Classifying(net, own, adversarial, seed).scores(images) for seed in (0, 7))
+    assert not torch.allclose(one, two, atol=1e-3)
+
+
 def test_the_classifier_tells_apart_what_it_learned_from(net: nn.Module, benign: Data, adversarial: Data) -> None:
     detector = Classifying(net, benign, adversarial)
     pixels = (data.batch(torch.arange(len(data)), "cpu").images for data in (benign, adversarial))

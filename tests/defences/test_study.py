@@ -16,7 +16,7 @@ from ukemi.defences.study import Judged, Study
 from ukemi.defences.transforms import bit_depth
 from ukemi.measures.uncertainty import Profile, Profiled, profile
 from ukemi.reports import words
-from ukemi.reports.defences import DefenceReport, _glance, _times, defence_table
+from ukemi.reports.defences import DefenceReport, _glance, _times, defence_summary, defence_table
 from ukemi.uncertainty import DropoutPasses, Thresholds, patterns_of
 
 
@@ -153,6 +153,41 @@ def test_the_names_of_defences_stay_whole_beside_all_kinds_of_sources(profiled: 
     said, rare = " ".join(printed.split()), {name: Study(more, judged).counts()[name] for name in ("LL", "HL", "HH")}
     assert f"uncommon: LL, HL, HH ({words.plural(sum(rare.values()), 'input')})" in said
     assert all(f" {name} " in printed for name in DEFENCES) and max(map(len, printed.splitlines())) <= 80
+
+
+def test_the_table_has_the_kinds_of_sources_and_both_kinds_of_patterns(profiled: Profile) -> None:
+    numbers = {one.name: patterns_of(one.metrics.pcs, one.metrics.vr, profiled.thresholds) for one in profiled.sources}
+    passed = {one.name: ~one.right & (numbers[one.name] == 1) for one in profiled.sources[1:]}
+    own = Study(profiled, (Judged("own", "hardening", 1.0, 0.25, passed),))
+    columns = defence_table(own, {"fgsm": "attacked", "plain": "fuzzed"}).columns
+    found = {str(column.header): [str(cell) for cell in column.cells] for column in columns}
+    shares = {name: int(rows.sum()) / int(own.fooling()[name].sum()) for name, rows in passed.items()}
+    assert found == {
+        "passes %": ["own"],
+        "benign": ["25.0"],
+        "attacked": [f"{100 * shares['fgsm']:.1f}"],
+        "fuzzed": [f"{100 * shares['plain']:.1f}"],
+        "common": ["100.0"],
+        "uncommon": ["0.0"],
+        "×": ["0.00"],
+    }
+
+
+def test_the_summary_has_every_share_and_the_mean_of_the_ratios(profiled: Profile) -> None:
+    """All pass the first defence, of the second only common ones; of the third only others, a ratio without end."""
+    numbers = {one.name: patterns_of(one.metrics.pcs, one.metrics.vr, profiled.thresholds) for one in profiled.sources}
+    fooling = {one.name: ~one.right for one in profiled.sources[1:]}
+    common = {name: rows & (numbers[name] == 1) for name, rows in fooling.items()}
+    others = {name: rows & (numbers[name] != 1) for name, rows in fooling.items()}
+    judged = tuple(
+        Judged(name, "hardening", 0.9, 0.25, own) for name, own in zip("abc", (fooling, common, others), strict=True)
+    )
+    found = defence_summary(DefenceReport("net", Study(profiled, judged), "given", {}, "cpu", 1.0))
+    rows = {row["defence"]: row for row in found["defences"]}
+    assert (rows["a"]["accuracy"], rows["a"]["false_positives"]) == (0.9, 0.25)
+    assert rows["a"]["passes"] == {"fgsm": 1, "plain": 1} and rows["b"]["passes_by_pattern"]["LH"] == 1
+    assert [rows[name]["uncommon_ratio"] for name in "abc"] == [1, 0, None] and found["mean_uncommon_ratio"] == 0.5
+    assert found["sources"]["fgsm"] == {"images": 30, "fooling": int(fooling["fgsm"].sum())}
 
 
 def test_a_ratio_without_end_is_shown_as_one() -> None:

@@ -55,7 +55,8 @@ def test_smoothed_labels_and_the_registry(finished: Run) -> None:
 
 
 def test_they_train_where_the_model_is_and_not_where_the_run_was(tmp_path: Path) -> None:
-    run = Run.start(TrainConfig(epochs=1, batch_size=1000, out=tmp_path / "run", device="cpu"))
+    beside = {"history": 1, "robust_every": 1}  # which a defence has no use for
+    run = Run.start(TrainConfig(epochs=1, batch_size=1000, out=tmp_path / "run", device="cpu", **beside))  # type: ignore[arg-type]
     told = run.folder / "config.toml"
     told.write_text(told.read_text().replace('device = "cpu"', 'device = "cuda:63"'))
     data = load("fashion-mini").train.take(torch.arange(100))
@@ -63,7 +64,8 @@ def test_they_train_where_the_model_is_and_not_where_the_run_was(tmp_path: Path)
     worn = defence_of("label-smoothing", setting)
     assert isinstance(worn, torch.nn.Module) and Run.config_of(run.folder).device == "cuda:63"
     own = run.folder / "defences" / "label-smoothing"
-    assert Run.config_of(own).device == "cpu"
+    trained = Run.config_of(own)
+    assert (trained.device, trained.history, trained.robust_every) == ("cpu", 0, 0)
     (own / "model.safetensors").unlink()  # one that was stopped on another device goes on here
     told = own / "config.toml"
     told.write_text(told.read_text().replace('device = "cpu"', 'device = "cuda:63"'))

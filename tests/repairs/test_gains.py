@@ -1,5 +1,7 @@
 """Where a model stands: each measure on the images that it is said to be on."""
 
+from math import isnan
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -7,7 +9,7 @@ from torch import Tensor, nn
 from ukemi import T3, vary
 from ukemi.attacks.config import AttackConfig
 from ukemi.data import Data
-from ukemi.repairs.gains import standing_of
+from ukemi.repairs.gains import Standing, standing_of
 
 
 class Brightness(nn.Module):
@@ -57,3 +59,8 @@ def test_every_measure_is_that_of_a_slow_form(squares: Data) -> None:
     assert found.calibration == {name: share(right(frozen[name])) for name in ("first", "second")}
     assert found.calibration_images == {"first": 60, "second": 40} == found.as_json()["calibration_images"]
     assert found.mean_calibration == pytest.approx(sum(found.calibration.values()) / 2)
+
+
+def test_without_a_frozen_set_there_is_no_calibration_rate() -> None:
+    found = Standing(0.9, 0.2, 0.1, 30)
+    assert isnan(found.mean_calibration) and found.as_json()["mean_calibration"] is None

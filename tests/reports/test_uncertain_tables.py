@@ -50,6 +50,21 @@ def test_claims_are_shown_or_refuted_by_the_lines() -> None:
     assert aurocs["not run"][0] == "far"
 
 
+def test_the_table_of_patterns_has_a_row_per_source_and_says_how_it_was_measured() -> None:
+    lines = [profile(0, 0.9), profile(1, 0.8)]
+    lines[1]["sources"][1]["accuracy"] = 0.3
+    rows = rows_of("study", lines, "Where inputs lie: net")
+    assert list(rows) == ["benign", *ATTACKS, "deephunter"]
+    low = ["10.0 ± 0.0"] * 3
+    end = ["20.0 ± 0.0", "1.00 ± 0.00"]
+    assert rows["fgsm"] == ["fgsm", "10 ± 0", "40.0 ± 14.1", "70.0 ± 0.0", *low, *end]
+    assert rows["benign"][3:7] == [*low[:2], "70.0 ± 0.0", low[0]]
+    sections = uncertainty_sections("study", lines, ["net", "far"], {"far": "no data"})
+    said = {one.title: list(one.said) for one in sections}
+    measured = "n = 2, 3 epochs, T = 20; limits PCS 0.500 ± 0.000, VR 0.100 ± 0.000; calibration error 2.0 ± 0.0 %."
+    assert said["Where inputs lie: net"][1] == measured and said["Where inputs lie: far"] == ["not run."]
+
+
 def test_pcs_and_vr_separate_best_only_where_they_are_the_first_two() -> None:
     line = profile(0, 0.9)
     for one in line["sources"][1:]:
@@ -116,6 +131,12 @@ def test_a_group_without_another_of_its_size_is_open() -> None:
     alone = retrained("HL", 0, 0.03)
     assert judged(alone) == "open"
     assert judged(alone, retrained("LH", 0, 0.0, samples=40)) == "open: HL has 20 of 40 inputs"
+
+
+def test_the_best_of_what_costs_accuracy_gains_none() -> None:
+    lines = [retrained("HL", 0, -0.01), retrained("LH", 0, -0.02)]
+    claim = rows_of("retraining", lines, "The paper's claims")["HL gains most accuracy"][1]
+    assert claim == "refuted: best HL −1.0 points, HL −1.0 points"
 
 
 def test_what_attacks_cost_is_open_without_the_control() -> None:

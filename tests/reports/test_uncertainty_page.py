@@ -3,14 +3,24 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from ukemi.data import labelled
 from ukemi.measures.uncertainty import Profile, Profiled
-from ukemi.reports import UncertaintyReport, write_uncertainty
-from ukemi.reports.uncertainty import pattern_table
+from ukemi.reports import UncertaintyReport, charts, words, write_uncertainty
+from ukemi.reports.uncertainty import (
+    _diagram,
+    _galleries,
+    _glance,
+    _scatters,
+    auroc_table,
+    pattern_table,
+    uncertainty_summary,
+)
 from ukemi.uncertainty import PATTERNS, Thresholds, Uncertainty
 
 
@@ -98,3 +108,75 @@ def test_the_page_says_what_pcs_and_vr_are_here(
     write_uncertainty(tmp_path, UncertaintyReport("a model", own, 10, source, "given", settings, "cpu", 1.0))
     said = f"PCS is {pcs} in one certain pass; VR is the share of {vr}. High is"
     assert said in (tmp_path / "page.html").read_text()
+
+
+def source(name: str, guesses: list[int], confidence: list[float], **metrics: list[float]) -> Profiled:
+    """Inputs of class 0."""
+    numbers: dict[str, Tensor] = {each: torch.tensor(row, dtype=torch.float64) for each, row in metrics.items()}
+    data = labelled(torch.zeros(len(guesses), 1, 8, 8), torch.zeros(len(guesses)).long(), ("one", "two"))
+    sure = torch.tensor(confidence, dtype=torch.float64)
+    return Profiled(name, data, Uncertainty(torch.tensor(guesses), sure, passes=10, **numbers))
+
+
+@pytest.fixture
+def report() -> UncertaintyReport:
+    """Four benign inputs and two attacked ones, few enough to work out by hand."""
+    metrics = {"pcs": [0.8, 0.8, 0.2, 0.9], "vr": [0.0, 0.0, 0.5, 0.0], "pe": [0.1, 0.1, 0.6, 0.2], "mi": [0.0] * 4}
+    benign = source("benign", [0, 0, 0, 1], [0.9, 0.9, 0.62, 0.62], **metrics)
+    attacked = source("fgsm", [1, 1], [0.6, 0.6], pcs=[0.1, 0.3], vr=[0.5, 0.1], pe=[0.5, 0.7], mi=[0.0, 0.0])
+    own = Profile(Thresholds((0.5, 0.5), (0.2, 0.2)), (benign, attacked), ("bim",))
+    return UncertaintyReport("a model", own, 10, "dropout", "given", {"seed": 0}, "cpu", 1.0)
+
+
+def test_the_summary_is_worked_out_by_hand(report: UncertaintyReport) -> None:
+    found = uncertainty_summary(report)
+    first, second, none = found["sources"]
+    assert [one["source"] for one in (first, second, none)] == ["benign", "fgsm", "bim"]
+    assert (first["images"], first["accuracy"], first["auroc"]) == (4, 0.75, None)
+    assert first["patterns"] == {"LL": 0, "LH": 0.25, "HL": 0.75, "HH": 0}
+    assert (first["between"], first["unstable"]) == (0, 0.75)  # 0 is within 1.96 sqrt(0.2 x 0.8 / 10) of 0.2
+    assert first["pattern_entropy_bits"] == pytest.approx(0.8113, abs=1e-4)
+    assert first["mean"] == pytest.approx({"pcs": 0.675, "vr": 0.125, "pe": 0.25, "mi": 0})
+    assert second["patterns"] == {"LL": 0.5, "LH": 0.5, "HL": 0, "HH": 0} and second["accuracy"] == 0
+    assert second["auroc"] == {"pcs": 0.875, "vr": 0.8125, "pe": 0.875, "mi": 0.5}
+    assert none["images"] == 0 and none["accuracy"] is None and set(none["patterns"].values()) == {None}
+    calibration = found["calibration"]
+    assert calibration["expected_error"] == pytest.approx(0.11) and calibration["largest_error"] == pytest.approx(0.12)
+    assert {at: count for at, count in enumerate(calibration["count"]) if count} == {9: 2, 13: 2}
+    assert found["thresholds"] == {"pcs": [0.5, 0.5], "vr": [0.2, 0.2], "found_by": "given"}
+    assert found["model_sha256"] is None and found["passes"] == 10 and found["source"] == "dropout"
+    assert _glance(report) == [
+        f"Of 4 benign images 75.0{words.THIN}% are HL (high PCS, low VR: sure, and steady).",
+        "PCS tells best: fgsm.",
+        "Without any image to show: bim.",
+    ]
+    cells = [[str(cell) for cell in column.cells] for column in auroc_table(report.profile).columns]
+    assert cells == [["fgsm", "bim"], *([shown, "–"] for shown in ("0.875", "0.812", "0.875", "0.500"))]
+
+
+def test_pictures_show_each_number_in_its_place(report: UncertaintyReport, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[dict[str, Any], list[list[tuple[float, float]]]]] = []
+
+    def noting(series: list[charts.Series], **settings: Any) -> None:
+        told.append((settings, [sorted(one.points) for one in series]))
+
+    monkeypatch.setattr(charts, "scatter", noting)
+    monkeypatch.setattr(charts, "lines", noting)
+    limits = Thresholds((0.4, 0.5), (0.2, 0.2))
+    _scatters(replace(report.profile, thresholds=limits))
+    _diagram(report.profile)
+    (scatter, points), (_, fooling), (_, lines) = told
+    assert sorted(sum(points, [])) == [(0.2, 0.5), (0.8, 0.0), (0.8, 0.0), (0.9, 0.0)]
+    assert [len(some) for some in points] == [3, 1] and fooling == [[], [(0.1, 0.5), (0.3, 0.1)]]
+    assert (scatter["x_label"], scatter["x_rules"], scatter["y_rules"]) == ("PCS", [0.4, 0.5], [0.2])
+    assert lines[1] == [pytest.approx((0.62, 0.5)), pytest.approx((0.9, 1.0))]
+    cards = {one["pattern"]: one["cards"] for one in _galleries(report)}
+    assert [len(cards[name]) for name in ("LL", "LH", "HL", "HH")] == [1, 2, 3, 0]
+    shown = {name: cards["LH"][0][name] for name in ("source", "label", "guess", "right", "pcs", "vr")}
+    assert shown == {"source": "benign", "label": "one", "guess": "one", "right": True, "pcs": "0.2", "vr": "0.50"}
+    assert cards["LL"][0]["guess"] == "two" and not cards["LL"][0]["right"]
+
+
+def test_the_page_says_the_expected_calibration_error(report: UncertaintyReport, tmp_path: Path) -> None:
+    write_uncertainty(tmp_path, report)
+    assert f"The expected calibration error is 11.0{words.THIN}%." in (tmp_path / "page.html").read_text()

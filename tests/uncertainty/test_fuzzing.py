@@ -39,6 +39,15 @@ def test_sections_are_new_once() -> None:
     hit = {(unit, int(sections(torch.tensor([[v]]), torch.zeros(1), torch.ones(1), 4))) for unit, v in
            ((0, 0.1), (1, 0.1), (1, 0.6), (1, 0.9))}  # fmt: skip
     assert guide.coverage() == pytest.approx(len(hit) / 8)
+    usual = Sections(Pass(), pixels([[0.0, 0.0], [1.0, 1.0]]))
+    assert usual.novel(torch.tensor([[0.5, 0.5]])).tolist() == [True] and usual.coverage() == 2 / 200
+
+
+def test_ranges_are_those_of_all_reference_images() -> None:
+    """More than are read at a time."""
+    guide = Sections(Pass(), pixels([[float(at), 0.0] for at in range(600)]), 4)
+    new = [guide.novel(torch.tensor([[value, 0.0]])).tolist() for value in (0.0, 599.0, 600.0)]
+    assert new == [[True], [True], [False]] and guide.coverage() == 3 / 8  # the second neuron has one value
 
 
 def test_distances_are_to_the_nearest_seen() -> None:
@@ -103,6 +112,28 @@ def test_a_small_corpus_is_picked_from_more_than_once(dropping: nn.Module, recog
     one = recognised.take(torch.arange(1))
     found = fuzz(dropping, one, Sections(dropping, recognised), FEW)
     assert set(found.index.tolist()) == {int(one.index[0])} and len(found.images) > 3
+
+
+def test_newcomers_are_picked_first_and_each_mutates_its_own_chromosome() -> None:
+    corpus, codes = _Corpus(T6, 3, torch.device("cpu")), T6.encode(T6.sample(torch.arange(2), seed=5)[:, 0])
+    corpus.mutants(3, 1, 0, 0)  # each of the others once
+    corpus.add(torch.tensor([2, 0]), codes)
+    roots, made = corpus.mutants(2, 5, 0, 1)
+    assert sorted(roots.tolist()) == [0] * 5 + [2] * 5
+    for root, own in zip((2, 0), codes, strict=True):
+        assert int((made[roots == root] != own).sum(1).max()) == 1
+
+
+def test_seed_and_round_change_who_is_picked_and_what_is_drawn() -> None:
+    def picked(seed: int, number: int) -> Tensor:
+        return _Corpus(T6, 30, torch.device("cpu")).mutants(5, 1, seed, number)[0]
+
+    def drawn(seed: int, number: int) -> Tensor:
+        return _Corpus(T6, 1, torch.device("cpu")).mutants(1, 4, seed, number)[1]
+
+    for draw in (picked, drawn):
+        assert torch.equal(draw(0, 0), draw(0, 0))
+        assert not any(torch.equal(draw(0, 0), other) for other in (draw(1, 0), draw(0, 1)))
 
 
 def test_what_is_picked_twice_in_a_round_has_its_turn_later() -> None:

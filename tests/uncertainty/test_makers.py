@@ -44,6 +44,28 @@ def test_every_generation_chooses_its_parents_anew(made: MakerOf, seeds: Data) -
     assert torch.equal(first, again) and not torch.equal(first, later)
 
 
+@pytest.mark.parametrize("made", [PixelMaker, natural(T3)])
+# of pixels: all that is drawn, the tournaments alone, the mutations alone
+@pytest.mark.parametrize("told", [{}, {"exchange": 0, "mutation": 0}, {"exchange": 0, "tournament": 200}])
+def test_another_seed_draws_other_individuals_and_children(made: MakerOf, told: dict[str, float], seeds: Data) -> None:
+    images, _, index = _rows(seeds)
+    fitness = torch.rand(6, 10, generator=torch.Generator().manual_seed(0)).double()
+    settings = SearchSettings(population=10, elite=0, climbers=0, epsilon=0.1, **told)  # type: ignore[arg-type]
+    one, two = (made(images, index, settings, seed) for seed in (0, 1))
+    codes = one.first(10)
+    assert not torch.equal(codes, two.first(10))
+    assert not torch.equal(*(maker.children(codes, fitness, 1, torch.ones_like) for maker in (one, two)))
+
+
+@pytest.mark.parametrize("made", [PixelMaker, natural(T3)])
+def test_any_number_of_elites_leaves_the_population_as_large(made: MakerOf, seeds: Data) -> None:
+    images, _, index = _rows(seeds)
+    fitness = torch.rand(6, 8, generator=torch.Generator().manual_seed(0)).double()
+    maker = made(images, index, SearchSettings(population=8, elite=7, epsilon=0.1), 0)
+    codes = maker.first(8)
+    assert maker.children(codes, fitness, 1, torch.ones_like).shape == codes.shape
+
+
 def test_a_child_has_two_parents_that_won_tournaments(seeds: Data) -> None:
     images, _, index = _rows(seeds)
     fitness = torch.rand(6, 10, generator=torch.Generator().manual_seed(0)).double()
@@ -101,3 +123,7 @@ def test_natural_variations_are_children_of_the_better_ones(seeds: Data) -> None
     assert torch.equal(maker.children(worse, fitness, 1, torch.ones_like), children)
     worse[:, 3] = codes[:, 0]
     assert not torch.equal(maker.children(worse, fitness, 1, torch.ones_like), children)
+    assert not (children[:, :, None] == codes[:, None, :4]).all(-1).any()  # none is a parent again
+    few, worse = codes[:, :3], codes[:, [0, 0, 2]]  # of three still two have children
+    pair = (maker.children(some, fitness[:, :3], 1, torch.ones_like) for some in (few, worse))
+    assert not torch.equal(*pair)

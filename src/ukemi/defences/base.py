@@ -74,7 +74,7 @@ class Detector(ABC):
         found = torch.cat([self.scores(batch.images) for batch in benign.batches(order, device)])
         if lost := int(found.isnan().sum()):
             raise UserError(f"benign: {type(self).__name__} finds no score for {lost} of {len(found)} images.")
-        self.threshold = float(found.sort().values[ceil((1 - false_positives) * len(found)) - 1])
+        self.threshold = float(found.sort().values[ceil((1 - false_positives) * len(found) - 1e-9) - 1])
         return self
 
 
