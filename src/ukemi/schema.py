@@ -257,6 +257,8 @@ def chosen(given: Any, table: Mapping[str, T], field: str) -> T:
     if given in table:
         return table[given]
     if ":" not in given:
+        if given.partition(",")[0] in table:
+            raise UserError(f"{field}: {given!r} should be a name alone; its settings have fields of their own.")
         known = f"none of {', '.join(table)}, nor" if table else "not"
         raise UserError(f"{field}: {given!r} is {known} of the form package.module:name.")
     found = imported(given, field)

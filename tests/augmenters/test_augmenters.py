@@ -310,6 +310,14 @@ def test_normalised_pixels_are_noticed(name: str, tiny_net: nn.Module, fashion: 
         begun(name, tiny_net, fashion)(tiny_net, 2 * images - 1, labels, index, 3)
 
 
+def test_what_are_no_images_is_said_of_the_images(tiny_net: nn.Module, fashion: DataSet) -> None:
+    images, labels, index = batch(fashion)
+    with pytest.raises(UserError, match=r"^images: a torch tensor is needed, but a ndarray was given"):
+        Standard()(tiny_net, images.numpy(), labels, index, 0)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"^images: "):
+        Standard()(tiny_net, images[0], labels, index, 0)
+
+
 def test_wrong_settings_are_named(tiny_net: nn.Module, fashion: DataSet) -> None:
     with pytest.raises(UserError, match=r"augmenter\.k: should be greater than or equal to 1, but 0"):
         WorstOf(T3, k=0)

@@ -237,6 +237,8 @@ def test_evaluate_under_an_attack_and_its_gate(capsys: pytest.CaptureFixture[str
 
 
 def test_evaluate_without_an_attack_is_as_before() -> None:
+    Path("evaluation").mkdir()
+    Path("evaluation/attacks.csv").write_text("of an evaluation before")
     assert run(["evaluate", *FEW, *QUICK]) == 0
     found = json.loads(Path("evaluation/evaluation.json").read_text())
     assert found["attacks"] == [] and found["transfer"] is None and not Path("evaluation/attacks.csv").exists()

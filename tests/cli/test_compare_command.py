@@ -166,7 +166,7 @@ def test_a_folder_that_cant_be_made_shows_before_any_training(jobs: str, capsys:
     ("arguments", "said"),
     [
         (["compare", "--methods", "luck"], "methods: 'luck' is none of standard"),
-        (["compare", "--train", "epochs"], "'epochs' should have the form SETTING=VALUE"),
+        (["compare", "--train", "epochs"], "train: 'epochs' should have the form SETTING=VALUE"),
         (["compare", "--train", "speed=3"], "train.speed is no setting of `ukemi train`"),
         (["compare", "--data", "nothing"], "data: 'nothing' is neither a known set"),
         (["compare", "--models", "nothing"], "model"),

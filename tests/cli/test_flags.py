@@ -32,7 +32,7 @@ from ukemi.cli.parse import parse_train
         ("--no-flips", "--no-flips: that is so anyway; --flips is the flag that changes it."),
         ("--no-epochs", "--no-epochs is no flag of ukemi train; --epochs is."),
         ("--augmenter styx --mutator auto", "--mutator is no flag of ukemi train; --augmenter.mutator is."),
-        ("--augmenter.k 3", "--augmenter.k is no flag of ukemi train (ukemi train --help lists them)."),
+        ("--augmenter.k 3", "--augmenter.k is no flag of ukemi train: --augmenter standard has no settings."),
         (
             "--learning-rate 8/0",
             "learning-rate: a number or a fraction such as 8/255 is expected, but '8/0' was given.",

@@ -86,7 +86,10 @@ def test_bad_pictures(kind: str, folder: str, said: str, images: Path, capsys: p
         (["train", "--model", "nothing:net"], "can't be imported"),
         (["train", "--model", "my/nets.py:net"], "should name a module, not its file: my.nets:net."),
         (["train", "--model", "my/nets:net"], "should name a module, not its file: my.nets:net."),
-        (["train", "--augmenter", "sensei", "--augmenter.k", "3"], "--augmenter.k is no flag of ukemi train (ukemi"),
+        (
+            ["train", "--augmenter", "sensei", "--augmenter.k", "3"],
+            "--augmenter.k is no flag of ukemi train: --augmenter sensei has population, ",
+        ),
         (["train", "--augmenter", "sensei", "--augmenter.skp", "loss"], "; --augmenter.skip is."),
         (["train", "--augmenter", "nothing"], "augmenter: 'nothing' is none of"),
         (["train", "--augmenter", "worst-of", "--augmenter.k", "0"], "augmenter.k: should be greater than or equal"),
@@ -185,6 +188,25 @@ def test_what_can_be_known_before_is_said_before(
 ) -> None:
     Path("file").write_text("")
     assert run(["evaluate", "anything", *flags]) == 2 and said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--weights", "none.pt"], "weights: there is no file none.pt."),
+        (["--weights", "net.onnx"], "weights: net.onnx should end in .safetensors"),
+        (["--mean", "0.5", "--std", "0"], "std: numbers above 0"),
+        (
+            ["--split", "train", "test"],
+            "run: test is taken for a run folder, and --model torch.nn:Identity stands beside",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_model_is_said_before_images_are_read(
+    flags: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["evaluate", "--model", "torch.nn:Identity", "--data", "no-such-folder", *flags]) == 2
+    assert f"ukemi: {said}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["evaluate", "attack", "selfcheck", "search"])

@@ -11,9 +11,9 @@ from safetensors.torch import save_file
 
 from ukemi.attacks.config import AttackConfig
 from ukemi.cli.main import run
-from ukemi.cli.uncertain import asked
+from ukemi.cli.uncertain import _without, asked
 from ukemi.cli.uncertainty import UncertaintyConfig
-from ukemi.data import load
+from ukemi.data import labelled, load
 from ukemi.measures.attacks import under_attack
 from ukemi.models.own import load_own
 from ukemi.repairs.more import DATA, write_data
@@ -270,3 +270,13 @@ def test_what_a_repair_trained_on_is_told_from_validation_images_by_its_pixels(
     assert len(found.validation) == 50 and len(found.data) == len(own.train) - among
     taken, measured = ({one.numpy().tobytes() for one in part.images} for part in (found.validation, found.data))
     assert not taken & measured
+
+
+def test_what_the_thresholds_leave_to_measure_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    data = labelled(torch.rand(5, 1, 8, 8), torch.arange(5) % 2)
+    left = _without(data, data.take(torch.tensor([1, 3])), numbered_alike=True)
+    assert left.index.tolist() == [0, 2, 4]
+    assert "data: 2 of 5 images find the thresholds, which leaves 3 to measure" in capsys.readouterr().err
+    none = data.take(torch.empty(0, dtype=torch.int64))
+    assert _without(data, none, numbered_alike=True) is data
+    assert not capsys.readouterr().err

@@ -124,7 +124,7 @@ def test_an_attack_that_fooled_nothing_has_a_row_too(capsys: pytest.CaptureFixtu
     assert (found["source"], found["images"], found["accuracy"]) == ("fgsm", 0, None)
     assert found["patterns"] == dict.fromkeys(("LL", "LH", "HL", "HH"))
     page = Path("uncertainty/page.html").read_text()
-    assert page.count('<th scope="row">fgsm</th>') == 2 and "Without any image to show: fgsm." in page
+    assert page.count('<th scope="row">fgsm</th>') == 2 and "No image came of fgsm." in page
 
 
 def test_an_ensemble_answers_in_place_of_dropout() -> None:
@@ -293,7 +293,7 @@ def test_what_can_not_be_reached_is_reported(capsys: pytest.CaptureFixture[str])
     found = json.loads(Path("generated/HH-misclassified/generation.json").read_text())
     assert found["success"] == 0 and found["best_fitness"] < 0 and found["mean_generations"] == 3
     page = Path("generated/HH-misclassified/page.html").read_text()
-    assert "None within the budget" in page and "these came nearest" in page
+    assert "None was found within the budget" in page and "these came nearest" in page
 
 
 def test_a_run_keeps_its_validation_images_aside_and_repeats_itself() -> None:

@@ -74,6 +74,17 @@ def test_every_augmenter_has_a_name_of_its_own_and_a_default_said_aloud_has_none
     assert aloud.key == {one.method: one.key for one in told}["worst-of"]
 
 
+def test_a_method_without_an_augmenter_trains_with_the_one_that_it_is_named_after() -> None:
+    methods = [{"name": "sensei", "epochs": 3}, {"name": "worst-of", "augmenter": "random"}, {"name": "plain"}]
+    told = planned(CompareConfig(methods=methods, seeds=1)).planned
+    assert [one.config.augmenter.name for one in told] == ["sensei", "random", "standard"]
+
+
+def test_a_name_behind_a_comma_is_how_tables_call_a_method() -> None:
+    told = planned(CompareConfig(methods=("worst-of,k=20,name=W-20", "worst-of,k=20"), seeds=1)).planned
+    assert [one.method for one in told] == ["W-20", "worst-of,k=20"] and told[0].key == told[1].key
+
+
 def test_a_folder_made_with_other_defaults_is_refused(tmp_path: Path) -> None:
     one = planned(CompareConfig(methods=("sensei",), seeds=1)).planned[0]
     Run.start(one.config.model_copy(update={"out": tmp_path / one.key}))
@@ -144,7 +155,7 @@ def test_cases_whose_data_are_absent_are_left_out_and_named(tmp_path: Path) -> N
         ({"methods": ()}, "methods: at least one is needed"),
         ({"methods": ("luck",)}, "methods: 'luck' is none of standard, random"),
         ({"methods": ("sensei", "sensei")}, "methods: 'sensei' is there twice"),
-        ({"methods": ("worst-of,k",)}, "'k' should have the form SETTING=VALUE"),
+        ({"methods": ("worst-of,k",)}, "methods.worst-of,k: 'k' should have the form SETTING=VALUE"),
         ({"methods": [{"name": "a", "augmentor": "sensei"}]}, "methods.a.augmentor is no setting of `ukemi train`"),
         ({"methods": [{"name": "a", "seed": 3}]}, "methods.a.seed: the comparison sets it itself"),
         ({"methods": [{"augmenter": "sensei"}]}, "methods.name is missing"),
@@ -179,7 +190,7 @@ def test_cases_whose_data_are_absent_are_left_out_and_named(tmp_path: Path) -> N
         ({"jobs": 0}, "jobs: should be greater than or equal to 1"),
         ({"attacks": ("hope",)}, "attack: 'hope' is none of"),
         ({"attacks": ("fgsm",)}, "epsilon: fgsm needs it"),
-        ({"attacks": ("fgsm,epsilon",)}, "should have the form SETTING=VALUE"),
+        ({"attacks": ("fgsm,epsilon",)}, "attacks.fgsm,epsilon: 'epsilon' should have the form SETTING=VALUE"),
         ({"decides": "attacked"}, "decides: attacked needs an attack"),
         ({"decides": "beauty"}, "decides: should be"),
         ({"train": {"epochs": 0}}, "epochs: should be greater than or equal to 1"),

@@ -125,8 +125,15 @@ def test_the_mean_ratio_says_over_how_many_defences_it_is(profiled: Profile) -> 
 def test_one_defence_is_not_compared_with_itself(profiled: Profile) -> None:
     judged = Judged("a", "hardening", 1.0, 0.0, {one.name: ~one.right for one in profiled.sources[1:]})
     said = _glance(DefenceReport("net", Study(profiled, (judged,)), "given", {}, "cpu", 1.0))
-    assert said[0] == f"Of the inputs that fool the bare model 100.0{words.THIN}% pass a."
+    assert said[0] == f"Of the inputs that fool the bare model, 100.0{words.THIN}% pass a."
     assert f"pass 0{words.THIN}% more often" in said[1]
+
+
+def test_an_attack_that_turned_nothing_is_named(profiled: Profile) -> None:
+    judged = Judged("a", "hardening", 1.0, 0.0, {one.name: ~one.right for one in profiled.sources[1:]})
+    empty = replace(profiled, empty=("fgsm", "bim"))
+    said = _glance(DefenceReport("net", Study(empty, (judged,)), "given", {}, "cpu", 1.0))
+    assert said[1] == "No image came of fgsm and bim."
 
 
 def test_defences_that_let_as_many_pass_are_named_together(profiled: Profile) -> None:
@@ -137,9 +144,9 @@ def test_defences_that_let_as_many_pass_are_named_together(profiled: Profile) ->
     )
     said = _glance(DefenceReport("net", Study(profiled, judged), "given", {}, "cpu", 1.0))
     ends = f"fewest pass a and c (0.0{words.THIN}%), most pass b (100.0{words.THIN}%)"
-    assert said[0] == f"Of the inputs that fool the bare model {ends}."
+    assert said[0] == f"Of the inputs that fool the bare model, {ends}."
     said = _glance(DefenceReport("net", Study(profiled, judged[::2]), "given", {}, "cpu", 1.0))
-    assert said[0] == f"Of the inputs that fool the bare model 0.0{words.THIN}% pass a and c."
+    assert said[0] == f"Of the inputs that fool the bare model, 0.0{words.THIN}% pass a and c."
 
 
 def test_the_names_of_defences_stay_whole_beside_all_kinds_of_sources(profiled: Profile) -> None:

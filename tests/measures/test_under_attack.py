@@ -71,6 +71,7 @@ def test_an_attack_is_told_by_one_schema() -> None:
         ({"attack": "pgd"}, "epsilon: pgd needs it"),
         ({"attack": "fgsm", "epsilon": 0.1, "steps": 3}, "steps: fgsm .* does not take it; it takes epsilon, norm"),
         ({"attack": "hope"}, "attack: 'hope' is none of fgsm"),
+        ({"attack": "pgd,epsilon=0.1"}, "attack: 'pgd,epsilon=0.1' should be a name alone"),
         ({"attack": "pgd", "epsilon": -1}, r"attack\.epsilon: should be greater than or equal to 0"),
     ):
         with pytest.raises(UserError, match=said):

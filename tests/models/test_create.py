@@ -60,6 +60,11 @@ def test_one_number_is_that_of_both_sides_and_of_every_channel() -> None:
         ("lenet5", {"classes": 1}, "model: lenet5 tells 2 classes or more apart, but 1 was given."),
         ("lenet5", {"mean": [0.5]}, "mean: lenet5 has 3 channels, but 1 numbers were given."),
         ("lenet5", {"std": [0.5, 0.5, 0.0]}, "std: numbers above 0 are expected, but [0.5, 0.5, 0.0] was given."),
+        (
+            "lenet5",
+            {"mean": [123, 116, 103]},
+            "mean: that of pixels in [0, 1] is expected, but [123, 116, 103] was given",
+        ),
         ("lenet5", {"mean": [0.5, float("nan"), 0]}, "mean: finite numbers are expected, but "),
     ],
 )

@@ -164,7 +164,8 @@ def small(text: str) -> str:
     ("text", "said"),
     [
         (GOOD.replace('table = "t"\n', ""), "in own.toml table is missing"),
-        ("more = 1\n" + GOOD, "in own.toml more is not a known field"),
+        ("more = 1\n" + GOOD, "in own.toml more is not a known field; known are about, common"),
+        (GOOD.replace('table = "t"', 'tabel = "t"'), "in own.toml tabel is not a known field; did you mean table?"),
         (GOOD.replace("[small]", '[small]\nnetworks = ["VGG"]'), "networks: 'VGG' is none of GTSRB-1"),
         (GOOD.replace("[small]", '[small]\nnetworks = "all"\nspaces = ["t9"]'), "spaces: 't9' is none of t3, t6"),
         (GOOD.replace("[common]", '[common]\nexperiment = "x"'), "experiment: 'x' is none of uncertainty, dare"),

@@ -12,7 +12,9 @@ from report_samples import HOSTILE, LOG
 from test_report_page import read
 
 from ukemi import T3, Gene, Space
-from ukemi.reports import Evaluation, made_by, write_page, write_training_page
+from ukemi.attacks.config import AttackConfig
+from ukemi.measures.attacks import UnderAttack
+from ukemi.reports import AttackResult, Evaluation, made_by, write_page, write_training_page
 from ukemi.reports.command import command
 from ukemi.reports.costs import PARTS, cost, section, spent
 from ukemi.reports.gallery import card, gallery
@@ -116,6 +118,26 @@ def test_costs_are_shown_on_one_scale() -> None:
     assert 'width="100%" height="14"' in shown["bars"][0]["svg"] and "&lt;a&gt;" in shown["bars"][0]["svg"]
     assert shown["columns"] == ("waiting for data", "training steps", "measuring")
     assert shown["rows"][0] == ("<a>", ("", "10.0\u202fs", "")) and section([None]) is None
+
+
+def test_measuring_takes_the_seconds_of_attacks_too(evaluation: Evaluation) -> None:
+    assert evaluation.all_seconds() == 2.5
+    attacked = replace(evaluation, attacks=(_attacked(0, 0.0), _attacked(0, 4 / 255)))
+    assert attacked.all_seconds() == 5.5 and replace(attacked, seconds=None).all_seconds() is None
+
+
+def test_attacks_that_fool_nothing_have_no_hardest(evaluation: Evaluation, tmp_path: Path) -> None:
+    write_page(tmp_path / "none.html", [replace(evaluation, attacks=(_attacked(0, 0.0), _attacked(0, 0.1)))], "Safe")
+    said = read(tmp_path / "none.html").said()
+    assert "Of 2 attacks none fools the model on any of 3 recognised images." in said and "The hardest" not in said
+    write_page(tmp_path / "one.html", [replace(evaluation, attacks=(_attacked(0, 0.0), _attacked(1, 0.1)))], "One")
+    assert "The hardest of 2 attacks, pgd (epsilon 0.1), fools the model on 1 of" in read(tmp_path / "one.html").said()
+
+
+def _attacked(fooled: int, epsilon: float) -> AttackResult:
+    right = torch.ones(3, dtype=torch.bool)
+    found = UnderAttack(right, torch.arange(3) < fooled, torch.full((3,), epsilon), "linf", 9, 9)
+    return AttackResult(AttackConfig(attack="pgd", epsilon=epsilon), found, "pgd-linf", 1.5)
 
 
 def test_a_page_says_what_makes_it_again(tmp_path: Path) -> None:

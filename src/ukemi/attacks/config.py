@@ -108,9 +108,12 @@ class AttackConfig(AttackSettings):
         needed = [name for name, each in takes.items() if each.default is each.empty and each.kind is each.KEYWORD_ONLY]
         for name in needed:
             if name not in (*self.settings(), "index", "seed"):  # which are no settings
-                raise UserError(f"{name.replace('_', '-')}: {self.title()} needs it.")
+                raise UserError(f"{name.replace('_', '-')}: {self.title()} needs it{_SUCH.get(name, '')}.")
         settings = self.settings() | ({"seed": seed} if seed is not None and "seed" in takes else {})
         return _keyed(function, settings, anything or "index" in takes)
+
+
+_SUCH = {"epsilon": ", 8/255 for example"}
 
 
 def _said(key: str, value: float | str) -> str:

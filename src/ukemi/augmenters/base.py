@@ -58,13 +58,13 @@ class Augmenter(ABC):
         """The images to train on, `[N, C, H, W]` in [0, 1]. The first batch's pixels are checked, as the most common
         mistake is to give normalised ones, and so is what is made of them; later ones are not, so that the device
         never waits."""
+        if not self._admitted:
+            check_pixels(images)
         check_rows("index", index, images)
         check_rows("labels", labels, images)
         epoch = whole("epoch", epoch)
         if epoch < 0:
             raise UserError(f"epoch: epochs count from 0, but {epoch} was given.")
-        if not self._admitted:
-            check_pixels(images)
         with evaluating(model):  # what anyone's own method asks of the model should leave no trace in its statistics
             asked = self.augment if self._admitted else self._first
             made = asked(model, images, labels.long(), index, epoch)

@@ -85,8 +85,13 @@ class Brought:
 def check_brought(config: BroughtConfig, command: str) -> None:
     """Either a run, which brings its own model: nothing that describes another may stand beside it; or a model with
     data."""
-    if (config.run is None) == (config.model is None):
+    if config.run is None and config.model is None:
         raise UserError(f"{command} needs a run folder, or --model with --data (one of the two).")
+    if config.run is not None and config.model is not None:
+        raise UserError(
+            f"run: {config.run} is taken for a run folder, and --model {config.model} stands beside it; give one of the"
+            " two."
+        )
     if config.run is not None and config.run.is_file():
         raise UserError(f"run: {config.run} is a file; a run folder is needed.")
     if config.run is None and config.data is None:
@@ -96,6 +101,8 @@ def check_brought(config: BroughtConfig, command: str) -> None:
         raise UserError(
             f"{beside[0].replace('_', '-')}: a run brings its own model, so it can't stand beside {config.run}."
         )
+    if config.weights is not None:
+        models.check_weights(config.weights)
     if config.model is None or ":" in config.model:
         return
     if config.model not in models.MODELS:
@@ -115,9 +122,11 @@ def brought(config: BroughtConfig, device: torch.device, *, seed: int, varied: b
     if config.run is not None:
         found = _of_run(config, config.run, shown, varied)
     else:
+        model = _own_model(config)  # what is wrong with it shows before images are read, which may take long
         data = _data(config, config.data or "", None, seed)
         data = in_classes(data, classes_named(config.classes)) if config.classes else data
-        found = Brought(_named_model(config, config.model or "", data), data, shown)
+        model = _named_model(config, config.model or "", data) if model is None else model
+        found = Brought(model, data, shown)
     model, data = found.model, found.data
     few = as_float(data.images[torch.arange(min(2, len(data)))])
     logits = _logits(model, few, data)
@@ -201,9 +210,16 @@ def _tell_parts(config: BroughtConfig, name: str, found: DataSet) -> None:
         tell(taken_for(found.classes))
 
 
+def _own_model(config: BroughtConfig) -> nn.Module | None:
+    """The user's own network, where it is none of ours."""
+    if config.model is None or ":" not in config.model:
+        return None
+    return models.load_own(
+        config.model, config.model_arguments, config.weights, config.mean or None, config.std or None
+    )
+
+
 def _named_model(config: BroughtConfig, name: str, data: Data) -> nn.Module:
-    if ":" in name:
-        return models.load_own(name, config.model_arguments, config.weights, config.mean or None, config.std or None)
     if config.weights is None:
         raise UserError(f"weights: {name} has no weights of its own; give --weights FILE.safetensors.")
     model = models.create(name, classes=len(data.classes), channels=data.channels, size=data.size)

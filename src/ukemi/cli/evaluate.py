@@ -130,6 +130,7 @@ def _told(config: EvaluateConfig, evaluation: reports.Evaluation, limits: dict[s
         reports.write_junit(config.junit, checks)
     console = Console(highlight=False, markup=False)
     console.print(reports.table([evaluation], console.width))
+    (out / "attacks.csv").unlink(missing_ok=True)  # of an evaluation before
     if attacked:
         write_whole(out / "attacks.csv", as_csv([reports.attack_row(one) for one in attacked]).encode())
         console.print(reports.attacks_table(attacked))

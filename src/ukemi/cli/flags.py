@@ -58,7 +58,7 @@ def _switch(flag: str, fields: dict[str, tuple[FieldInfo, Any]], command: str) -
     positive = flag.replace("--no-", "--", 1)
     if flag not in fields and (positive not in fields or fields[positive][0].annotation is not bool):
         meant = _meant(flag, fields)
-        hint = f"; {meant} is" if meant else f" (ukemi {command} --help lists them)"
+        hint = f"; {meant} is" if meant else _of_part(flag, fields) or f" (ukemi {command} --help lists them)"
         raise UserError(f"{flag} is no flag of ukemi {command}{hint}.")
     if flag in fields and fields[flag][0].annotation is not bool:
         return False
@@ -66,6 +66,15 @@ def _switch(flag: str, fields: dict[str, tuple[FieldInfo, Any]], command: str) -
         other = positive.replace("--", "--no-", 1) if flag == positive else positive
         raise UserError(f"{flag}: that is so anyway; {other} is the flag that changes it.")
     return True
+
+
+def _of_part(flag: str, fields: dict[str, tuple[FieldInfo, Any]]) -> str:
+    """What the part that was picked takes, where a setting of another one was given."""
+    part = flag.rpartition(".")[0]
+    if f"{part}.name" not in fields:
+        return ""
+    own = [one.removeprefix(f"{part}.") for one in fields if one.startswith(f"{part}.") and one != f"{part}.name"]
+    return f": {part} {fields[f'{part}.name'][1]} has {', '.join(own) or 'no settings'}"
 
 
 def _meant(flag: str, fields: Iterable[str]) -> str | None:

@@ -269,7 +269,13 @@ def _without(data: Data, validation: Data, *, numbered_alike: bool) -> Data:
             f"validation-images: all {len(data)} images of this part find the thresholds, which leaves none to measure;"
             " lower it."
         )
-    return data.take(rest.to(data.labels.device)) if len(rest) < len(data) else data
+    if len(rest) == len(data):
+        return data
+    tell(
+        f"data: {len(data) - len(rest):,} of {len(data):,} images find the thresholds, which leaves {len(rest):,} to"
+        " measure (--validation-images takes fewer)."
+    )
+    return data.take(rest.to(data.labels.device))
 
 
 def _pixels(data: Data) -> Iterator[bytes]:

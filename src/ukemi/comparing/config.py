@@ -33,7 +33,7 @@ def pairs(given: Any) -> Any:
         return {plain(str(key)): value for key, value in given.items()}
     if not isinstance(given, list | tuple) or not all(isinstance(text, str) for text in given):
         raise ValueError("should be a table of settings")
-    return dict(map(_pair, given))
+    return dict(_pair(text, "train") for text in given)
 
 
 def method(given: Any) -> Any:
@@ -41,9 +41,9 @@ def method(given: Any) -> Any:
     if not isinstance(given, str):
         return given if isinstance(given, Method) else pairs(given)
     name, *rest = given.split(",")
-    told = dict(map(_pair, rest))
+    told = dict(_pair(text, f"methods.{given}") for text in rest)
     own = {key: told.pop(key) for key in list(told) if key in TrainConfig.model_fields or key == "then"}
-    return {"name": given, "augmenter": {"name": name, **told}, **own}
+    return {"name": told.pop("name", given), "augmenter": {"name": name, **told}, **own}
 
 
 def attack(given: Any) -> Any:
@@ -51,13 +51,13 @@ def attack(given: Any) -> Any:
     if not isinstance(given, str):
         return pairs(given)
     name, *rest = given.split(",")
-    return {"attack": name, **dict(map(_pair, rest))}
+    return {"attack": name, **dict(_pair(text, f"attacks.{given}") for text in rest)}
 
 
-def _pair(text: str) -> tuple[str, Any]:
+def _pair(text: str, place: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not (key and equals and value):
-        raise UserError(f"{text!r} should have the form SETTING=VALUE.")
+        raise UserError(f"{place}: {text!r} should have the form SETTING=VALUE.")
     return plain(key), value_of(value)
 
 
@@ -71,7 +71,8 @@ Name = Annotated[str, AfterValidator(_one_line)]
 
 
 class Method(Schema, extra="allow"):
-    """A way to train: a name, and whatever of a training's settings makes it what it is."""
+    """A way to train: a name, and whatever of a training's settings makes it what it is. Without an augmenter it trains
+    with the one that it is named after, where there is one."""
 
     place: ClassVar[str] = "methods"
     name: Name
@@ -80,7 +81,8 @@ class Method(Schema, extra="allow"):
     """`retrain`: trained once more on the variants that fool it (SENSEI, Exp-3)"""
 
     def settings(self) -> Settings:
-        return _checked(self.model_extra or {}, f"methods.{self.name}")
+        usual = {"augmenter": self.name} if self.name in AUGMENTERS else {}
+        return usual | _checked(self.model_extra or {}, f"methods.{self.name}")
 
 
 class Case(Schema, extra="allow"):
@@ -177,8 +179,8 @@ class CompareConfig(Engine):
     title: str = "Comparison"
     """Stands above the page."""
     methods: tuple[AnyMethod, ...] = tuple(Method(**method(name)) for name in ("random", "worst-of", "sensei"))
-    """Augmenters by name, settings behind commas: worst-of,k=20 or ukemi,edge=0.5,objective=cross-entropy; or tables
-    with a name and any settings of `ukemi train` ([[methods]], TOML only)."""
+    """Augmenters by name, settings behind commas: worst-of,k=20 or ukemi,edge=0.5,objective=cross-entropy; name=W-20 is
+    how tables call it. Or tables with a name and any settings of `ukemi train` ([[methods]], TOML only)."""
     baseline: str | None = None
     """The method that the others are compared with; default: the first."""
     data: tuple[str, ...] = ("fashion-mini",)

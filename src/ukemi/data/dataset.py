@@ -276,6 +276,8 @@ def check_shape(images: Tensor, name: str = "images") -> None:
 def check_pixels(images: Tensor, name: str = "images", ends: Sequence[float] = ()) -> Tensor:
     """`[N, C, H, W]` in uint8, or in float32 with every value in [0, 1]; anything else is named in a sentence. `ends`
     are the lowest and the highest pixel, where they have been read already."""
+    if not isinstance(images, Tensor):
+        raise UserError(f"{name}: a torch tensor is needed, but a {type(images).__name__} was given.")
     check_shape(images, name)
     if images.dtype == torch.uint8:
         return images

@@ -5,7 +5,7 @@ from ukemi.models.create import create
 from ukemi.models.imdb import freeze_first
 from ukemi.models.listing import Row, listing
 from ukemi.models.normalize import Normalize
-from ukemi.models.own import load_own, load_weights
+from ukemi.models.own import check_weights, load_own, load_weights
 from ukemi.models.registry import MODELS
 from ukemi.models.separate_norm import SeparateNorm
 from ukemi.models.shape import Entry, Shape
@@ -18,6 +18,7 @@ __all__ = [
     "SeparateNorm",
     "Shape",
     "check_head",
+    "check_weights",
     "create",
     "freeze_first",
     "listing",

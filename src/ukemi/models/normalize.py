@@ -45,5 +45,10 @@ def _check(mean: Sequence[float], std: Sequence[float]) -> None:
         raise UserError(f"mean: {len(mean)} numbers with {len(std)} in std were given, but one per channel is needed.")
     if not all(math.isfinite(value) for value in mean):
         raise UserError(f"mean: finite numbers are expected, but {list(mean)} was given.")
+    if not all(0 <= value <= 1 for value in mean):
+        raise UserError(
+            f"mean: that of pixels in [0, 1] is expected, but {list(mean)} was given (of pixels up to 255, divide mean"
+            " and std by 255)."
+        )
     if not all(math.isfinite(value) and value > 0 for value in std):
         raise UserError(f"std: numbers above 0 are expected, but {list(std)} was given.")

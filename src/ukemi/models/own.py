@@ -136,11 +136,16 @@ _PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".tar")
 """endings that people give to what torch.save wrote; .tar: model.pth.tar"""
 
 
-def _read(path: Path) -> dict[str, Tensor]:
+def check_weights(path: Path) -> None:
+    """What can be known to be wrong of a file before it is read."""
     if path.suffix not in (".safetensors", *_PICKLED):
         raise UserError(f"weights: {path} should end in .safetensors, {', '.join(_PICKLED)}.")
     if not path.is_file():
         raise UserError(f"weights: there is no file {path}.")
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    check_weights(path)
     return _pickled(path) if path.suffix in _PICKLED else _safetensors(path)
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 
 from ukemi.comparing import CompareConfig
 from ukemi.comparing.config import plain
-from ukemi.errors import UserError, check_known
+from ukemi.errors import UserError, check_known, meant
 from ukemi.experiments import KINDS, ExperimentConfig
 from ukemi.schema import read_config
 
@@ -138,9 +138,12 @@ def recipe_of(name: str) -> Recipe:
 def read_recipe(path: Path) -> Recipe:
     values = read_config(path)
     known = {"paper", "table", "about", "minutes", "common", *SIZES}
-    for key in sorted(values.keys() ^ known):
-        what = "is missing" if key in known else f"is not a known field; known are {', '.join(sorted(known))}"
-        raise UserError(f"recipe: in {path.name} {key.replace('_', '-')} {what}.")
+    for key in sorted(values.keys() - known):  # first: a key that was mistyped is missing too
+        near = meant(key, sorted(known))
+        more = f"did you mean {near}?" if near else f"known are {', '.join(sorted(known))}."
+        raise UserError(f"recipe: in {path.name} {key.replace('_', '-')} is not a known field; {more}")
+    for key in sorted(known - values.keys()):
+        raise UserError(f"recipe: in {path.name} {key} is missing.")
     for key in ("minutes", "common", *SIZES):
         if not isinstance(values[key], dict):
             raise UserError(f"recipe: in {path.name} {key} should be a table, but {values[key]!r} was given.")

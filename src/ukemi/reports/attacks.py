@@ -213,6 +213,8 @@ def _said(results: Sequence[AttackResult]) -> str:
     worst = min(results, key=lambda one: one.found.attacked_accuracy)
     known, fooled = words.plural(int(worst.found.right.sum()), "recognised image"), int(worst.found.fooled.sum())
     name = title_of(worst.config)
+    if len(results) > 1 and not fooled:
+        return f"Of {words.count(len(results))} attacks none fools the model on any of {known}."
     if len(results) > 1:
         name = f"The hardest of {words.count(len(results))} attacks, {name},"
     return f"{name} fools the model on {words.count(fooled)} of {known}."

@@ -142,7 +142,8 @@ def _how_sure(pair: Pair) -> str:
         sure = f"{many} seeds tell the two apart: the 95 % interval is {_range(seeds.interval)} points"
     if pair.over_images is None:
         return sure + "."
-    return f"{sure}; for these very models on other images it is {_range(pair.over_images)}."
+    it = "the 95 % interval" if seeds.interval is None else "it"
+    return f"{sure}; for these very models on other images {it} is {_range(pair.over_images)} points."
 
 
 def _not_known(seeds: Paired) -> str:

@@ -164,7 +164,9 @@ def _glance(report: DefenceReport) -> list[str]:
         low, high = min(known.values()), max(known.values())
         ends = f"fewest pass {_names(known, low)}, most pass {_names(known, high)}"
         told = ends if low < high else f"{words.percent(low)} pass {words.listed(list(known))}"
-        said.append(f"Of the inputs that fool the bare model {told}.")
+        said.append(f"Of the inputs that fool the bare model, {told}.")
+    if study.profile.empty:
+        said.append(f"No image came of {words.listed(list(study.profile.empty))}.")
     if ratios := _ratios(study):
         more = f"{words.percent(abs(mean(ratios) - 1), 0)} {'more' if mean(ratios) >= 1 else 'less'} often"
         some = f"{len(ratios)} of {len(study.judged)} defences that some of {COMMON} pass"

@@ -42,12 +42,17 @@ class Evaluation:
     """the epochs' lines of the training log; empty where it is not known"""
     settings: Mapping[str, Any] = field(default_factory=dict)
     seconds: float | None = None
-    """how long measuring took, where it is known"""
+    """how long measuring the variants took, where it is known"""
     device: str = "cpu"
     attacks: tuple[AttackResult, ...] = ()
     """white-box, where any was run"""
     transfer: tuple[Transfer, ...] = ()
     """saved adversarial sets, where any was measured"""
+
+    def all_seconds(self) -> float | None:
+        """How long measuring took, attacks included."""
+        attacks = (*self.attacks, *(one.white_box for one in self.transfer))
+        return None if self.seconds is None else self.seconds + sum(one.seconds for one in attacks)
 
 
 def examine(

@@ -126,7 +126,7 @@ def _glance(found: Generated) -> list[str]:
     ]
     if not bool(found.success.any()):
         best = words.plain(float(found.fitness.max()))
-        said.append(f"None within the budget: the best fitness was {best}, and from 1 on an input is there.")
+        said.append(f"None was found within the budget: the best fitness was {best}, and it takes 1.")
     return said
 
 

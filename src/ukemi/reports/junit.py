@@ -77,7 +77,7 @@ def checks_of(evaluation: Evaluation, limits: Mapping[str, float]) -> list[Check
             needed = "the mean accuracy is measured" if name == "mean" else "an attack is run"
             raise UserError(f"fail-under: {name} is allowed only where {needed} too.")
         passed = value >= limit - _ROUNDING
-        checks.append(Check(name, value, limit, passed, evaluation.title, evaluation.seconds or 0.0))
+        checks.append(Check(name, value, limit, passed, evaluation.title, evaluation.all_seconds() or 0.0))
     return checks
 
 

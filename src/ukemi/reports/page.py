@@ -46,7 +46,7 @@ def write_page(path: Path, evaluations: Sequence[Evaluation], heading: str) -> N
         overall=[_overall(one) for one in evaluations],
         rows=[(one.title, cells(one)) for one in evaluations],
         genes=gene_figures(evaluations),
-        costs=section([cost(one.title, one.log, one.seconds) for one in evaluations]),
+        costs=section([cost(one.title, one.log, one.all_seconds()) for one in evaluations]),
         gene_legend=[(one.title, charts.swatch(at)) for at, one in enumerate(evaluations)],
         measured=measured(evaluations),
         ramp=maps.ramp(),

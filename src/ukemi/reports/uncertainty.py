@@ -256,9 +256,10 @@ def _glance(report: UncertaintyReport) -> list[str]:
         if known:
             best.setdefault(max(known, key=lambda metric: known[metric]).upper(), []).append(name)
     if best:
-        said.append("; ".join(f"{metric} tells best: {', '.join(names)}" for metric, names in best.items()) + ".")
+        told = "; ".join(f"{', '.join(names)} by {metric}" for metric, names in best.items())
+        said.append(f"Best told from benign images: {told}.")
     if report.profile.empty:
-        said.append(f"Without any image to show: {', '.join(report.profile.empty)}.")
+        said.append(f"No image came of {words.listed(list(report.profile.empty))}.")
     return said
 
 
