@@ -65,7 +65,7 @@ def test_a_search_is_said_in_numbers_and_in_words() -> None:
     assert _glance(found) == [f"{said} wavering)."]
     none = searched(torch.zeros(COUNT, dtype=torch.bool)).found
     assert (
-        _glance(none)[1] == f"None within the budget: the best fitness was {minus}1, and from 1 on an input is there."
+        _glance(none)[1] == f"None was found within the budget: the best fitness was {minus}1, and it takes 1."
     )
 
 

@@ -147,8 +147,8 @@ def test_the_summary_is_worked_out_by_hand(report: UncertaintyReport) -> None:
     assert found["model_sha256"] is None and found["passes"] == 10 and found["source"] == "dropout"
     assert _glance(report) == [
         f"Of 4 benign images 75.0{words.THIN}% are HL (high PCS, low VR: sure, and steady).",
-        "PCS tells best: fgsm.",
-        "Without any image to show: bim.",
+        "Best told from benign images: fgsm by PCS.",
+        "No image came of bim.",
     ]
     cells = [[str(cell) for cell in column.cells] for column in auroc_table(report.profile).columns]
     assert cells == [["fgsm", "bim"], *([shown, "–"] for shown in ("0.875", "0.812", "0.875", "0.500"))]
