@@ -47,6 +47,8 @@ def test_fail_under_exits_with_1(images: Path, capsys: pytest.CaptureFixture[str
     missed = (summary["robust_accuracy"] < 1) + (summary["accuracy"] < 1)
     assert code == (1 if missed else 0)
     assert len(ET.parse("gate.xml").findall(".//failure")) == missed
+    assert sum(not one["passed"] for one in summary["limits"]) == missed and len(summary["limits"]) == 2
+    assert Path("here/evaluation/page.html").read_text().count("Limit missed: ") == missed
 
 
 def test_your_own_model_and_images(images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,9 +64,7 @@ def test_a_search_is_said_in_numbers_and_in_words() -> None:
     said = "From 4 of 30 images the search made an input that is misclassified and HH (high PCS, high VR: sure, but"
     assert _glance(found) == [f"{said} wavering)."]
     none = searched(torch.zeros(COUNT, dtype=torch.bool)).found
-    assert (
-        _glance(none)[1] == f"None was found within the budget: the best fitness was {minus}1, and it takes 1."
-    )
+    assert _glance(none)[1] == f"None was found within the budget: the best fitness was {minus}1, and it takes 1."
 
 
 def test_a_card_shows_what_changed_and_what_it_is_taken_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from ukemi import UserError
 from ukemi.reports import Check, Evaluation, checks_of, parse_fail_under, write_junit
+from ukemi.reports.page import glance
+from ukemi.reports.summary import summary
 
 
 def test_limits_are_read() -> None:
@@ -38,6 +40,19 @@ def test_a_value_at_its_limit_passes(evaluation: Evaluation) -> None:
     checks = checks_of(evaluation, limits)
     assert [(check.name, check.passed) for check in checks] == [("accuracy", True), ("robust", False), ("mean", True)]
     assert [check.value for check in checks] == [found.accuracy, found.robust_accuracy, found.mean_accuracy]
+
+
+def test_the_numbers_and_the_page_say_which_limit_is_missed(evaluation: Evaluation) -> None:
+    value = evaluation.robustness.robust_accuracy
+    gated = replace(evaluation, limits={"accuracy": 0.0, "robust": 1.0})
+    assert summary(gated)["limits"] == [
+        {"name": "accuracy", "limit": 0.0, "value": evaluation.robustness.accuracy, "passed": True},
+        {"name": "robust", "limit": 1.0, "value": value, "passed": False},
+    ]
+    assert f"Limit missed: robust {value:.4f} is under 1." in glance(gated)
+    held = replace(evaluation, limits={"accuracy": 0.0, "robust": 0.0})
+    assert "No limit is missed (accuracy 0 and robust 0)." in glance(held)
+    assert summary(evaluation)["limits"] == [] and "imit" not in " ".join(glance(evaluation))
 
 
 def test_a_mean_that_was_not_measured_and_unknown_names_are_refused(evaluation: Evaluation) -> None:

@@ -117,15 +117,15 @@ def run(arguments: list[str]) -> int:
         seed=config.seed,
         seconds=monotonic() - began,
     )
-    return _told(config, replace(evaluation, attacks=tuple(attacked), transfer=tuple(transfer)), limits)
+    return _told(config, replace(evaluation, attacks=tuple(attacked), transfer=tuple(transfer), limits=limits))
 
 
-def _told(config: EvaluateConfig, evaluation: reports.Evaluation, limits: dict[str, float]) -> int:
+def _told(config: EvaluateConfig, evaluation: reports.Evaluation) -> int:
     """Writes what was found and prints it; the exit code says whether a limit was missed."""
     out, attacked = _out(config), evaluation.attacks
     reports.write_json(out / "evaluation.json", evaluation)
     reports.write_page(out / "page.html", [evaluation], f"Where {evaluation.title} breaks")
-    checks = reports.checks_of(evaluation, limits)
+    checks = reports.checks_of(evaluation, evaluation.limits)
     if config.junit is not None:
         reports.write_junit(config.junit, checks)
     console = Console(highlight=False, markup=False)

@@ -48,6 +48,8 @@ class Evaluation:
     """white-box, where any was run"""
     transfer: tuple[Transfer, ...] = ()
     """saved adversarial sets, where any was measured"""
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """what a release has to reach, by the names of `--fail-under`"""
 
     def all_seconds(self) -> float | None:
         """How long measuring took, attacks included."""

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 from ukemi.errors import UserError, check_known
 from ukemi.reports.attacks import worst_of
 from ukemi.reports.evaluation import Evaluation
+from ukemi.reports.words import listed
 from ukemi.schema import number
 from ukemi.training.checkpoints import write_whole
 
@@ -79,6 +80,14 @@ def checks_of(evaluation: Evaluation, limits: Mapping[str, float]) -> list[Check
         passed = value >= limit - _ROUNDING
         checks.append(Check(name, value, limit, passed, evaluation.title, evaluation.all_seconds() or 0.0))
     return checks
+
+
+def limits_said(checks: Sequence[Check]) -> list[str]:
+    """Every limit that is missed, in a sentence; or that all hold."""
+    missed = [f"Limit missed: {one.name} {one.value:.4f} is under {one.limit:g}." for one in checks if not one.passed]
+    if missed or not checks:
+        return missed
+    return [f"No limit is missed ({listed([f'{one.name} {one.limit:g}' for one in checks])})."]
 
 
 def write_junit(path: Path, checks: Sequence[Check]) -> None:

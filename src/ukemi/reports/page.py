@@ -15,6 +15,7 @@ from ukemi.reports.doubts import doubts_section
 from ukemi.reports.evaluation import Evaluation
 from ukemi.reports.gallery import Gallery, card, gallery
 from ukemi.reports.genes import gene_figures, gene_histories
+from ukemi.reports.junit import checks_of, limits_said
 from ukemi.reports.measured import measured
 from ukemi.reports.pictures import picture, side_for
 from ukemi.reports.summary import evaluation_notes, per_class
@@ -91,7 +92,7 @@ def glance(evaluation: Evaluation) -> list[str]:
             if rate
             else "No gene alone breaks any of the images that were tried."
         )
-    return [*said, *evaluation_notes(evaluation)]
+    return [*said, *limits_said(checks_of(evaluation, evaluation.limits)), *evaluation_notes(evaluation)]
 
 
 def _staying(robust: int, correct: int) -> str:

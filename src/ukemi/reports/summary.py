@@ -13,6 +13,7 @@ from ukemi.reports import words
 from ukemi.reports.attacks import attack_row, group_rows
 from ukemi.reports.doubts import doubts_summary
 from ukemi.reports.evaluation import Evaluation
+from ukemi.reports.junit import checks_of
 from ukemi.reports.notes import notes
 from ukemi.reports.transfer import transfer_summary
 from ukemi.reports.words import wilson
@@ -52,6 +53,10 @@ def summary(evaluation: Evaluation, *, details: bool = False) -> dict[str, Any]:
         "attacks": [attack_row(one) for one in evaluation.attacks],
         "attack_groups": group_rows(evaluation.attacks),
         "transfer": transfer_summary(evaluation.transfer),
+        "limits": [
+            {"name": one.name, "limit": one.limit, "value": one.value, "passed": one.passed}
+            for one in checks_of(evaluation, evaluation.limits)
+        ],
         "notes": evaluation_notes(evaluation),
         "settings": _jsonable(evaluation.settings),
         "device": evaluation.device,
