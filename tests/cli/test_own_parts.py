@@ -223,3 +223,70 @@ def test_a_colour_network_on_grey_images(images: Path, tmp_path: Path, capsys: p
     assert run([*small(images, "--model", "colour:make"), "--channels", "3", "--out", "run"]) == 0
     assert Run.config_of(Path("run")).channels == 3
     assert run(["evaluate", "run"]) == run(["evaluate", "run", "--data", str(images)]) == 0  # read as it was trained
+
+
+LATE_PARTS = """
+import torch
+from ukemi import Gene, Space
+from ukemi.fitness import Fitness
+
+class Late(Fitness):
+    def begin_epoch(self, model, data, epoch):
+        raise ValueError("too late")
+    def __call__(self, scored):
+        return scored.logits[:, 0]
+
+class Wide(Fitness):
+    def __call__(self, scored):
+        return scored.logits
+
+def fails(images, values):
+    raise ValueError("no fog")
+
+def nothing(images, values):
+    return None
+
+def dark(images, values):
+    return images / 0 * 0
+
+def none(**settings):
+    class Bare(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(2))
+        def forward(self, x):
+            return x.mean((1, 2, 3))[:, None] * self.weight
+    return Bare()
+
+FAILS, NOTHING, DARK = (Space((Gene("fog", 0, 1, 0, 0.5, kernel=kernel),)) for kernel in (fails, nothing, dark))
+"""
+
+
+@pytest.mark.parametrize("augmenter", ["sensei", "worst-of"])
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--augmenter.fitness", "predictive-entropy"], "predictive-entropy needs a network with dropout"),
+        (["--augmenter.fitness", "neuron-coverage", "--model", "late_parts:none"], "it has no neurons to read"),
+        (["--augmenter.fitness", "distance-surprise", "--model", "late_parts:none"], "it has no neurons to read"),
+        (["--augmenter.fitness", "late_parts:Wide"], "fitness: Wide gave [4, 2], but one number per variant, [4]"),
+        (["--space", "late_parts:FAILS"], "gene 'fog': fails failed (ValueError: no fog"),
+        (["--space", "late_parts:NOTHING"], "gene 'fog': its kernel gave a NoneType for [2, "),
+        (["--space", "late_parts:DARK"], "gene 'fog': its kernel gave a pixel that is NaN or infinite for 1"),
+    ],
+)
+def test_what_the_search_would_stumble_on_shows_before_anything_is_written(
+    augmenter: str, flags: list[str], said: str, images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("late_parts.py").write_text(LATE_PARTS)
+    said = said.replace("[4", "[20") if augmenter == "sensei" else said
+    assert run(small(images, "--out", "here", "--epochs", "3", "--augmenter", augmenter, *flags)) == 2
+    err = capsys.readouterr().err
+    assert said in err and err.count("\n") == 1 and not Path("here").exists()
+
+
+def test_a_fitness_that_fails_while_it_learns_is_one_sentence(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("late_parts.py").write_text(LATE_PARTS)
+    flags = ["--augmenter.fitness", "late_parts:Late", "--augmenter.warmup", "0"]
+    assert run(small(images, "--out", "here", "--augmenter", "sensei", *flags)) == 2
+    assert "fitness: begin_epoch failed (ValueError: too late, late_parts.py line" in capsys.readouterr().err
