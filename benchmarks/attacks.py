@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from subsets import whole
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -32,7 +33,7 @@ from ukemi.attacks.deepfool import deepfool
 from ukemi.attacks.fgsm import fgsm
 from ukemi.attacks.iterative import pgd
 from ukemi.attacks.saliency import jsma
-from ukemi.data import Data, load
+from ukemi.data import load
 from ukemi.models import create
 
 SETTLED = 1.0
@@ -67,11 +68,6 @@ def trained(name: str, device: str, epochs: int) -> tuple[nn.Module, Tensor, Ten
         schedule.step()
     optimiser.zero_grad(set_to_none=True)
     return model.eval(), *whole(data.test, device)
-
-
-def whole(data: Data, device: str) -> tuple[Tensor, Tensor]:
-    batch = data.batch(torch.arange(len(data)), device)
-    return batch.images, batch.labels
 
 
 def rows_of(model: nn.Module, images: Tensor, labels: Tensor, args: argparse.Namespace) -> list[Row]:

@@ -18,10 +18,11 @@ from time import process_time
 import torch
 import torch.nn.functional as F
 from lines import commit, device_name
+from subsets import whole
 from torch import Tensor, nn
 
 from ukemi.attacks.base import Attacked
-from ukemi.data import Data, load
+from ukemi.data import load
 from ukemi.models import create
 
 module = importlib.import_module("ukemi.attacks.carlini_wagner")  # the function has its name too
@@ -60,11 +61,6 @@ def held_out(name: str, count: int, epochs: int, device: str) -> tuple[nn.Module
     with torch.no_grad():
         known = (model.eval()(images).argmax(1) == labels).nonzero()[:count, 0]
     return model, images[known], labels[known]
-
-
-def whole(data: Data, device: str) -> tuple[Tensor, Tensor]:
-    batch = data.batch(torch.arange(len(data)), device)
-    return batch.images, batch.labels
 
 
 @contextmanager

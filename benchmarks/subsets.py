@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 import ukemi.data
+from ukemi.data import Data
 
 
 def fewer(name: str, folder: Path | None, count: int, path: Path, test: int | None = None) -> Path:
@@ -22,6 +23,12 @@ def fewer(name: str, folder: Path | None, count: int, path: Path, test: int | No
     begun = path.with_name(f"{path.stem}-{os.getpid()}.npz")  # another process may be about to read it
     np.savez(begun, **arrays)
     return begun.replace(path)
+
+
+def whole(data: Data, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """All images and labels of a part, on the device."""
+    batch = data.batch(torch.arange(len(data)), device)
+    return batch.images, batch.labels
 
 
 def _first(count: int, of: int) -> torch.Tensor:
