@@ -142,8 +142,8 @@ def _told(config: EvaluateConfig, evaluation: reports.Evaluation) -> int:
     if attacked:
         console.print(f"attacks: {out / 'attacks.csv'}", soft_wrap=True)
     missed = [check for check in checks if not check.passed]
-    for check in missed:
-        console.print(f"{check.name} {check.value:.4f} is under {check.limit:g}", style="red")
+    for said in reports.limits_said(missed):
+        console.print(said, style="red")
     return 1 if missed else 0
 
 

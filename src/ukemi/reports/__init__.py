@@ -12,7 +12,7 @@ from ukemi.reports.evaluation import Evaluation, examine
 from ukemi.reports.experiment_answers import experiment_answer
 from ukemi.reports.experiments import experiment_tables, size_said, write_experiment
 from ukemi.reports.generation import GenerationReport, generation_table, write_generation
-from ukemi.reports.junit import Check, checks_of, parse_fail_under, write_junit
+from ukemi.reports.junit import Check, checks_of, limits_said, parse_fail_under, write_junit
 from ukemi.reports.page import write_page, write_training_page
 from ukemi.reports.repair import Compared, write_repair
 from ukemi.reports.search import search_summary, search_table, write_search
@@ -52,6 +52,7 @@ __all__ = [
     "experiment_answer",
     "experiment_tables",
     "generation_table",
+    "limits_said",
     "made_by",
     "parse_fail_under",
     "pattern_table",
